@@ -1,0 +1,40 @@
+# Everything sets itself up: `make demo`, `make test` and `make check` need Python 3.11 and make.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check format bench clean java
+
+demo: $(READY) java
+	@$(BIN)/everview demo
+
+test: $(READY) java
+	$(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench
+
+bench: $(READY)
+	$(BIN)/python bench/store.py --json bench/results/store.json
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Everview needs Python 3.11 or newer; name it with: make PYTHON=python3.11"; exit 1; }
+	@echo "setting up .venv (a minute or two, once)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# Spark needs Java 17 or newer: found, or installed where apt can, or asked for.
+java:
+	@sh tools/ensure-java
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,139 @@
+"""The few moves between Arrow buffers and numpy that the codecs share; none copies without need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from everview.schema import is_variable
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_HIGH = np.uint64(32)
+
+
+def binary_array(data: Any, offsets: npt.NDArray[Any]) -> pa.BinaryArray:
+    """A binary array over existing bytes."""
+    offsets = np.ascontiguousarray(offsets, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def fixed_binary(matrix: npt.NDArray[Any], width: int) -> pa.BinaryArray:
+    """A binary array whose values are the rows of a packed matrix."""
+    return binary_array(matrix, np.arange(len(matrix) + 1, dtype=np.int64) * width)
+
+
+def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Offsets of a string or binary array, relative to its data buffer."""
+    if len(array) == 0:
+        return np.zeros(1, np.int32)
+    offsets = np.frombuffer(array.buffers()[1], np.int32)
+    return offsets[array.offset : array.offset + len(array) + 1]
+
+
+def data_of(array: pa.Array) -> Bytes:
+    """The data buffer of a string or binary array."""
+    buffer = array.buffers()[2]
+    return np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+
+
+def values_of(array: pa.Array) -> npt.NDArray[Any]:
+    """Values of a fixed-width array as stored in a row; zero where NULL."""
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    dtype = storage_dtype(array.type)
+    if len(array) == 0 or array.null_count == len(array):
+        return np.zeros(len(array), dtype)
+    if pa.types.is_decimal(array.type):
+        pairs = np.frombuffer(array.buffers()[1], np.dtype("V16"))
+        values = pairs[array.offset : array.offset + len(array)]
+        if dtype.itemsize == 8:
+            values = np.ascontiguousarray(values.view(np.int64)[::2])
+    else:
+        flat = np.frombuffer(array.buffers()[1], dtype)
+        values = flat[array.offset : array.offset + len(array)]
+    if array.null_count:
+        values = values.copy()
+        values[~valid_of(array)] = np.zeros(1, dtype)[0]
+    return values
+
+
+def valid_of(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """True where a value is there."""
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    return array.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def storage_dtype(arrow: pa.DataType) -> np.dtype[Any]:
+    """How a column lies in the fixed part of a row; for strings, the end of its bytes."""
+    if is_variable(arrow):
+        return np.dtype("<u4")
+    if pa.types.is_boolean(arrow):
+        return np.dtype("u1")
+    if pa.types.is_decimal(arrow):
+        return np.dtype("<i8") if arrow.precision <= 18 else np.dtype("V16")
+    if pa.types.is_date32(arrow):
+        return np.dtype("<i4")
+    if pa.types.is_timestamp(arrow):
+        return np.dtype("<i8")
+    native: np.dtype[Any] = np.dtype(arrow.to_pandas_dtype())
+    return native.newbyteorder("<")
+
+
+def array_of(arrow: pa.DataType, values: npt.NDArray[Any], valid: pa.Buffer | None) -> pa.Array:
+    """The inverse of `values_of`."""
+    if pa.types.is_boolean(arrow):
+        data = aligned(np.packbits(values, bitorder="little"))
+    elif pa.types.is_decimal(arrow) and values.dtype.itemsize == 8:
+        data = pa.allocate_buffer(16 * len(values))
+        halves = np.frombuffer(data, np.int64).reshape(-1, 2)
+        halves[:, 0] = values
+        np.right_shift(values, 63, out=halves[:, 1])
+    else:
+        data = aligned(values)
+    return pa.Array.from_buffers(arrow, len(values), [valid, data])
+
+
+def aligned(values: npt.NDArray[Any]) -> pa.Buffer:
+    """A copy where Arrow likes it to lie."""
+    buffer = pa.allocate_buffer(values.nbytes)
+    np.frombuffer(buffer, values.dtype)[:] = values
+    return buffer
+
+
+def gather(data: Any, starts: Ints, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Values of `dtype` read at arbitrary byte positions."""
+    if len(starts) == 0:
+        return np.zeros(0, dtype)
+    room = len(data) - dtype.itemsize + 1
+    window = np.ndarray((room,), f"V{dtype.itemsize}", data, strides=(1,))
+    return window[starts].view(dtype)
+
+
+def word_sums(data: Any, starts: Ints) -> Words:
+    """Sums modulo 2^64 of the 8-byte words of each piece; pieces lie side by side from starts."""
+    words = np.frombuffer(data, np.uint64)
+    return np.add.reduceat(words, starts >> 3) if len(starts) else np.zeros(0, np.uint64)
+
+
+def fold(sums: Words) -> npt.NDArray[np.uint32]:
+    """A 32-bit checksum of a word sum: every single changed word changes it."""
+    return ((sums * _GOLDEN) >> _HIGH).astype(np.uint32)
+
+
+def word_sum(data: Any) -> int:
+    """The sum modulo 2^64 of the 8-byte words of one piece."""
+    return int(np.add.reduce(np.frombuffer(data, np.uint64)))
+
+
+def fold_one(total: int) -> int:
+    """`fold` for one sum."""
+    return total * int(_GOLDEN) % (1 << 64) >> 32

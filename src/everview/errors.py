@@ -1,0 +1,189 @@
+"""Every error that Everview raises on purpose, in one tree.
+
+    EverviewError
+    ├── DatabaseError      NotADatabase · DatabaseExists · FormatMismatch · DatabaseClosed · Damaged
+    ├── CatalogError       TableNotFound · TableExists · InvalidSchema
+    ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey
+    ├── WriteError         WriteRejected · ObserverFailed · PartialWrite · StoreFull
+    ├── LogError           LogTrimmed · UnknownConsumer
+    └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable
+
+A message says what happened, where, and what to do about it. `code` is stable across releases.
+"""
+
+from __future__ import annotations
+
+
+class EverviewError(Exception):
+    """Base of all errors raised by Everview."""
+
+    code = "EV000"
+
+
+class DatabaseError(EverviewError):
+    """The database as a whole can't be used."""
+
+    code = "EV100"
+
+
+class NotADatabase(DatabaseError):
+    """The path holds no Everview database."""
+
+    code = "EV101"
+
+
+class DatabaseExists(DatabaseError):
+    """A database or other files are already at the path."""
+
+    code = "EV102"
+
+
+class FormatMismatch(DatabaseError):
+    """The files were written by another version of the format."""
+
+    code = "EV103"
+
+
+class DatabaseClosed(DatabaseError):
+    """The database handle was closed."""
+
+    code = "EV104"
+
+
+class Damaged(DatabaseError):
+    """Stored bytes fail their checksum or can't be what was written."""
+
+    code = "EV105"
+
+
+class CatalogError(EverviewError):
+    """A definition is missing, taken or invalid."""
+
+    code = "EV200"
+
+
+class TableNotFound(CatalogError):
+    """No table of that name, or it was dropped."""
+
+    code = "EV201"
+
+
+class TableExists(CatalogError):
+    """The name is taken."""
+
+    code = "EV202"
+
+
+class InvalidSchema(CatalogError):
+    """A table definition that can't be stored."""
+
+    code = "EV203"
+
+
+class DataError(EverviewError):
+    """Rows or keys that don't fit the table; nothing was written."""
+
+    code = "EV300"
+
+
+class WrongType(DataError):
+    """A value that its column can't hold."""
+
+    code = "EV301"
+
+
+class UnknownColumn(DataError):
+    """A column the table doesn't have."""
+
+    code = "EV302"
+
+
+class NullNotAllowed(DataError):
+    """NULL or nothing where a key or NOT NULL column needs a value."""
+
+    code = "EV303"
+
+
+class WrongKey(DataError):
+    """A key of the wrong shape."""
+
+    code = "EV304"
+
+
+class WriteError(EverviewError):
+    """A valid write that did not happen, or not wholly."""
+
+    code = "EV400"
+
+
+class WriteRejected(WriteError):
+    """An observer refused the write; nothing was written."""
+
+    code = "EV401"
+
+
+class ObserverFailed(WriteError):
+    """An observer failed after the write was committed; the write stands."""
+
+    code = "EV402"
+
+
+class PartialWrite(WriteError):
+    """Some regions were written before one failed; `applied` says which.
+
+    `applied` maps region -> last sequence written there. Every other region is unchanged.
+    """
+
+    code = "EV403"
+
+    def __init__(self, message: str, applied: dict[int, int]) -> None:
+        super().__init__(message)
+        self.applied = applied
+
+
+class StoreFull(WriteError):
+    """No room on disk or in the memory map; nothing of the region's write remains."""
+
+    code = "EV404"
+
+
+class LogError(EverviewError):
+    """A change log can't serve the request."""
+
+    code = "EV500"
+
+
+class LogTrimmed(LogError):
+    """The changes asked for were trimmed."""
+
+    code = "EV501"
+
+
+class UnknownConsumer(LogError):
+    """The consumer is not registered for the table."""
+
+    code = "EV502"
+
+
+class SqlError(EverviewError):
+    """A statement that can't be run."""
+
+    code = "EV600"
+
+
+class InvalidSql(SqlError):
+    """The statement doesn't parse or doesn't resolve."""
+
+    code = "EV601"
+
+
+class UnsupportedSql(SqlError):
+    """A valid statement that Everview doesn't support."""
+
+    code = "EV602"
+
+
+class EngineUnavailable(SqlError):
+    """The engine that should run the statement can't be started."""
+
+    code = "EV603"

@@ -1,0 +1,242 @@
+"""What a table looks like: columns with Spark SQL types, a primary key, regions, observers.
+
+In memory every type is an Arrow type; `sql_name` and `arrow_type` translate to and from Spark SQL.
+Names keep the case they were written in and are found in any case, as in Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from everview.errors import InvalidSchema, UnknownColumn
+
+DEFAULT_REGIONS = 4
+MAX_REGIONS = 1024
+
+_ARROW_BY_NAME: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "BYTE": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "SHORT": pa.int16(),
+    "INT": pa.int32(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "LONG": pa.int64(),
+    "FLOAT": pa.float32(),
+    "REAL": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_LTZ": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+}
+_NAME_BY_ARROW = {
+    arrow: name
+    for name, arrow in reversed(_ARROW_BY_NAME.items())
+    if name not in ("BYTE", "SHORT", "INTEGER", "LONG", "REAL", "TIMESTAMP_LTZ")
+}
+_DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_TEXT = re.compile(r"(?:VARCHAR|CHAR|CHARACTER)\s*\(\s*\d+\s*\)")
+
+
+def arrow_type(sql: str) -> pa.DataType:
+    """The Arrow type of a Spark SQL type name; VARCHAR(n) and CHAR(n) are STRING."""
+    name = sql.strip().upper()
+    if name in _ARROW_BY_NAME:
+        return _ARROW_BY_NAME[name]
+    if _TEXT.fullmatch(name):
+        return pa.string()
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale = int(match[1] or 10), int(match[2] or 0)
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise InvalidSchema(
+                f"{sql}: a DECIMAL has 1 to 38 digits and a scale within them, "
+                "for example DECIMAL(38,10)"
+            )
+        return pa.decimal128(precision, scale)
+    known = ", ".join([*_NAME_BY_ARROW.values(), "DECIMAL(p,s)"])
+    raise InvalidSchema(f"type {sql} can't be stored in a table; available: {known}")
+
+
+def sql_name(arrow: pa.DataType) -> str:
+    """The Spark SQL name of a stored type."""
+    if pa.types.is_decimal(arrow):
+        return f"DECIMAL({arrow.precision},{arrow.scale})"
+    try:
+        return _NAME_BY_ARROW[arrow]
+    except KeyError:
+        raise InvalidSchema(f"Arrow type {arrow} has no stored Spark SQL type") from None
+
+
+def is_variable(arrow: pa.DataType) -> bool:
+    """Whether values of the type have different lengths."""
+    return arrow in (pa.string(), pa.binary())
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "type": sql_name(self.type), "nullable": self.nullable}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Column:
+        return cls(document["name"], arrow_type(document["type"]), document["nullable"])
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table's definition. `version` counts changes of its columns, 1 at creation.
+
+    `observers` are 'module:Class' names that every writing process loads and attaches.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    regions: int = DEFAULT_REGIONS
+    observers: tuple[str, ...] = ()
+    version: int = 1
+    _lower: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_name("table", self.name)
+        for position, column in enumerate(self.columns):
+            _check_name("column", column.name)
+            if column.name.lower() in self._lower:
+                raise InvalidSchema(f"table {self.name}: column {column.name} appears twice")
+            self._lower[column.name.lower()] = position
+        if not self.columns:
+            raise InvalidSchema(f"table {self.name} has no columns")
+        if not self.key:
+            raise InvalidSchema(
+                f"table {self.name} has no primary key; add PRIMARY KEY (column, ...)"
+            )
+        if not 1 <= self.regions <= MAX_REGIONS:
+            raise InvalidSchema(f"table {self.name}: regions must be 1 to {MAX_REGIONS}")
+        key = tuple(self.column(name).name for name in self.key)
+        if len(set(key)) != len(key):
+            raise InvalidSchema(f"table {self.name}: a column appears twice in the primary key")
+        columns = tuple(
+            replace(column, nullable=False) if column.name in key else column
+            for column in self.columns
+        )
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "columns", columns)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        columns: pa.Schema | dict[str, str] | Iterable[Column],
+        key: str | Sequence[str],
+        **options: Any,
+    ) -> TableSchema:
+        """A schema from an Arrow schema, from {name: SQL type}, or from columns."""
+        key = (key,) if isinstance(key, str) else tuple(key)
+        if isinstance(columns, pa.Schema):
+            made = [Column(f.name, stored_type(f.type, f.name), f.nullable) for f in columns]
+        elif isinstance(columns, dict):
+            made = [Column(column, arrow_type(type_)) for column, type_ in columns.items()]
+        else:
+            made = list(columns)
+        return cls(name, tuple(made), key, **options)
+
+    def column(self, name: str) -> Column:
+        """The column of that name, in any case."""
+        try:
+            return self.columns[self._lower[name.lower()]]
+        except KeyError:
+            raise UnknownColumn(
+                f"table {self.name} has no column {name}; it has {', '.join(self.names)}"
+            ) from None
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._lower
+
+    def positions(self, names: Iterable[str] | None) -> list[int]:
+        """Positions of the named columns, of all of them for None."""
+        if names is None:
+            return list(range(len(self.columns)))
+        return [self._lower[self.column(name).name.lower()] for name in names]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        return tuple(self.column(name) for name in self.key)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])
+
+    @cached_property
+    def key_arrow(self) -> pa.Schema:
+        return pa.schema([pa.field(c.name, c.type, False) for c in self.key_columns])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "columns": [column.to_json() for column in self.columns],
+            "key": list(self.key),
+            "regions": self.regions,
+            "observers": list(self.observers),
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> TableSchema:
+        return cls(
+            name=document["name"],
+            columns=tuple(Column.from_json(column) for column in document["columns"]),
+            key=tuple(document["key"]),
+            regions=document["regions"],
+            observers=tuple(document["observers"]),
+            version=document["version"],
+        )
+
+
+def stored_type(arrow: pa.DataType, column: str) -> pa.DataType:
+    """The type in which values of an incoming Arrow type are stored, as Spark would read it."""
+    if pa.types.is_dictionary(arrow):
+        arrow = arrow.value_type
+    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
+        return pa.string()
+    if pa.types.is_large_binary(arrow) or pa.types.is_binary_view(arrow):
+        return pa.binary()
+    if pa.types.is_fixed_size_binary(arrow):
+        return pa.binary()
+    if pa.types.is_date64(arrow):
+        return pa.date32()
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", tz="UTC" if arrow.tz else None)
+    if pa.types.is_decimal(arrow):
+        return arrow_type(f"DECIMAL({arrow.precision},{arrow.scale})")
+    if arrow in _NAME_BY_ARROW:
+        return arrow
+    known = ", ".join([*_NAME_BY_ARROW.values(), "DECIMAL(p,s)"])
+    raise InvalidSchema(
+        f"column {column}: Arrow type {arrow} has no stored type; cast it to one of {known}"
+    )
+
+
+def _check_name(kind: str, name: str) -> None:
+    size = len(name.encode("utf-8", "replace"))
+    if not 1 <= size <= 255 or any(c in "`./\\" or ord(c) < 32 for c in name):
+        raise InvalidSchema(
+            f"{name!r} can't be a {kind} name; use 1 to 255 bytes without . / \\ and `"
+        )

@@ -1,0 +1,316 @@
+"""The Store contract: what Everview asks of a key-value store, and what it promises about it.
+
+Every store runs the same behaviour suite (tests/stores/contract.py).
+
+Atomic.   One `put`, `delete` or `test_and_set` is one transaction in each region it touches: its
+          rows and their changes appear together or not at all, for readers and after a crash.
+          Across regions a batch is atomic against refusals (bad data, observers): they change
+          nothing. Against a failing device it is atomic per region, and `PartialWrite` tells.
+Durable.  A write that returned survives a crash of the process; of the machine as the store's
+          durability level says.
+Ordered.  Changes of one region carry sequences 1, 2, 3, ... without holes, in commit order; the
+          versions of one key lie in one region and so in order. Between regions there is none.
+          Of several rows with one key in a batch the last counts, and one change is logged.
+Shared.   Any number of processes and threads may read and write at once. Readers see committed
+          states, are never blocked, and block no one. Writers of one region take turns, writers
+          of different regions do not wait for each other.
+
+Rows and keys travel as Arrow tables of exactly the table's types (`everview.intake` makes them).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.schema import TableSchema
+
+PUT, DELETE = "put", "delete"
+BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What a write did: rows changed, and the last sequence it wrote in each region touched."""
+
+    rows: int
+    sequences: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """The changes a region's log holds: sequences first..last; empty when first > last."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class RegionStatus:
+    region: int
+    rows: int
+    log: LogRange
+    bytes: int
+    consumers: Mapping[str, int] = field(default_factory=dict)
+
+
+class Write:
+    """One region's part of a write, as observers see it; a large write comes in several.
+
+    `before` and `after` have one row for each changed key, NULL where there is none: before for
+    a new row, after for a deleted one. They are decoded when first looked at.
+    """
+
+    def __init__(
+        self,
+        table: TableSchema,
+        region: int,
+        op: str,
+        sequences: range,
+        before: Callable[[], pa.StructArray],
+        after: Callable[[], pa.StructArray],
+    ) -> None:
+        self.table = table
+        self.region = region
+        self.op = op
+        self.sequences = sequences
+        self._before = before
+        self._after = after
+
+    @cached_property
+    def before(self) -> pa.StructArray:
+        return self._before()
+
+    @cached_property
+    def after(self) -> pa.StructArray:
+        return self._after()
+
+
+class Observer:
+    """Sees each write of a table in the process that makes it; override what you need.
+
+    `before` runs inside the region's transaction and may raise to reject the whole write: then
+    nothing is written in any region. `after` runs when the write is committed. Neither may write
+    to the same table.
+    """
+
+    def before(self, write: Write) -> None:
+        return None
+
+    def after(self, write: Write) -> None:
+        return None
+
+
+class Snapshot(ABC):
+    """A table as it was at one position of each region's log; reads repeat exactly.
+
+    Close it, or use it as a context manager: the log behind it is kept until then.
+    """
+
+    positions: Mapping[int, int]
+
+    @abstractmethod
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        start: tuple[Any, ...] | None = None,
+        stop: tuple[Any, ...] | None = None,
+        region: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        ordered: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `Store.scan`, at the snapshot."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the log; reads fail from now on. Closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Store(ABC):
+    """Keyed tables with change logs. Methods take table names in any case."""
+
+    @abstractmethod
+    def create_table(self, schema: TableSchema) -> None:
+        """Create an empty table, durably. Raises `TableExists`."""
+
+    @abstractmethod
+    def drop_table(self, table: str) -> None:
+        """Remove a table, its rows and its log, from every process's view at once."""
+
+    @abstractmethod
+    def describe(self, table: str) -> TableSchema:
+        """The table's schema as of now. Raises `TableNotFound`, naming the tables there are."""
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """Names of all tables, sorted."""
+
+    @abstractmethod
+    def status(self, table: str) -> list[RegionStatus]:
+        """One entry for each region: rows, log, bytes on disk, consumers and their positions."""
+
+    @abstractmethod
+    def put(self, table: str, rows: pa.Table) -> WriteReport:
+        """Insert or replace whole rows. Every row is one change with its before-image."""
+
+    @abstractmethod
+    def delete(self, table: str, keys: pa.Table) -> WriteReport:
+        """Delete rows by key. Absent keys are no error and no change."""
+
+    @abstractmethod
+    def test_and_set(
+        self,
+        table: str,
+        key: pa.Table,
+        row: pa.Table | None,
+        *,
+        expected: pa.Table | None = None,
+        version: int | None = None,
+    ) -> int | None:
+        """Write one row (None deletes it) if it still is as expected, in one transaction.
+
+        With `version`, the stored row's version must equal it; 0 means no row is stored. Without,
+        the stored row must equal `expected` value by value; None means no row is stored. Returns
+        the new version (for a delete: the sequence of the change), or None and no change if the
+        test failed.
+        """
+
+    @abstractmethod
+    def get(
+        self, table: str, keys: pa.Table, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, pa.Array]:
+        """The rows found for `keys`, in the order asked, and their positions in `keys`."""
+
+    @abstractmethod
+    def get_row(
+        self, table: str, key: Any, columns: Sequence[str] | None = None
+    ) -> dict[str, Any] | None:
+        """One row as Python values, by its key (a tuple if composite): `get` for a single row."""
+
+    @abstractmethod
+    def version(self, table: str, key: pa.Table) -> int:
+        """The row's version: the sequence of the change that wrote it; 0 if there is no row.
+
+        It rises with every write of the row, also over deletes.
+        """
+
+    @abstractmethod
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        start: tuple[Any, ...] | None = None,
+        stop: tuple[Any, ...] | None = None,
+        region: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        ordered: bool = True,
+        at: Mapping[int, int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows with start <= key < stop, in key order, in batches of at most `batch_rows`.
+
+        `start` and `stop` are keys or their leading columns. `where` may use any column.
+        `region` reads one region; `ordered=False` reads region by region, in key order only
+        within each. Each region is read at one committed state; with `at` (region -> sequence),
+        at that position of its log, if the log still has what came after (else `LogTrimmed`).
+        Memory is bounded by the batch, whatever the table's size.
+        """
+
+    @abstractmethod
+    def snapshot(self, table: str, seconds: float = 3600) -> Snapshot:
+        """The table as of now, each region at one committed state with its log position.
+
+        The log behind it is kept for `seconds`, or until it is closed.
+        """
+
+    @abstractmethod
+    def log(self, table: str) -> dict[int, LogRange]:
+        """What each region's log holds now."""
+
+    @abstractmethod
+    def changes(
+        self,
+        table: str,
+        region: int,
+        after: int = 0,
+        upto: int | None = None,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Changes with after < sequence <= upto, in order, as `change_schema` says.
+
+        Raises `LogTrimmed` when some of them are gone.
+        """
+
+    @abstractmethod
+    def register(self, table: str, consumer: str, after: Mapping[int, int] | None = None) -> None:
+        """Keep all changes after the given positions (default: all the log has) for `consumer`.
+
+        A consumer already registered keeps its positions.
+        """
+
+    @abstractmethod
+    def acknowledge(self, table: str, consumer: str, upto: Mapping[int, int]) -> None:
+        """The consumer needs nothing up to these positions any more; never moves backwards."""
+
+    @abstractmethod
+    def unregister(self, table: str, consumer: str) -> None:
+        """The consumer needs nothing any more."""
+
+    @abstractmethod
+    def trim(self, table: str, upto: Mapping[int, int] | None = None) -> int:
+        """Remove changes up to the positions given (default: all), return how many went.
+
+        Never removes what a registered consumer or an open snapshot still needs.
+        """
+
+    @abstractmethod
+    def attach(self, table: str, observer: Observer | str) -> None:
+        """Attach an observer: an object, for this process; or 'module:Class', which is written
+        into the table's definition and loaded by every process from its next write on."""
+
+    @abstractmethod
+    def detach(self, table: str, observer: Observer | str) -> None:
+        """Undo `attach`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything; what was written is handed to the device first."""
+
+
+def change_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema of a batch of changes.
+
+    `before` and `after` are structs of the columns, NULL where there is no row.
+    """
+    positions = schema.positions(columns)
+    image = pa.struct([schema.arrow.field(i).with_nullable(True) for i in positions])
+    return pa.schema(
+        [
+            pa.field("region", pa.int32(), False),
+            pa.field("sequence", pa.int64(), False),
+            pa.field("time", pa.timestamp("us", tz="UTC"), False),
+            pa.field("op", pa.string(), False),
+            pa.field("before", image, True),
+            pa.field("after", image, True),
+        ]
+    )

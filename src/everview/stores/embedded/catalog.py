@@ -1,0 +1,115 @@
+"""Table definitions, as JSON documents in an LMDB environment of their own.
+
+Every operation looks its table up here, so that what one process creates, drops or attaches is
+seen by the next operation of every other.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import lmdb
+
+from everview.errors import TableExists, TableNotFound
+from everview.schema import TableSchema
+from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.layout import Layout
+
+DATABASES = ("documents",)
+_TABLE, _NEXT = b"table/", b"next table"
+
+
+class Catalog:
+    """Reads and writes definitions; keeps the layouts of those it read."""
+
+    def __init__(self, environment: Environment, directory: str) -> None:
+        self.environment = environment
+        self._directory = directory
+        self._documents = environment.dbs[0]
+        self._layouts: dict[bytes, tuple[bytes, Layout]] = {}
+
+    def layout(self, table: str) -> Layout:
+        """The table as defined now."""
+        key = _document_key(table)
+        with self.environment.reading() as txn:
+            document = txn.get(key, db=self._documents)
+            if document is None:
+                raise self._missing(txn, table)
+        known = self._layouts.get(key)
+        if known is None or known[0] != document:
+            known = self._layouts[key] = document, self._parse(document)
+        return known[1]
+
+    def tables(self) -> list[str]:
+        with self.environment.reading() as txn:
+            return sorted(schema.name for schema in self._all(txn))
+
+    def create(self, schema: TableSchema, make: Callable[[Layout], None]) -> None:
+        """Define a table when `make` has made its files."""
+        key = _document_key(schema.name)
+        with self.environment.writing() as txn:
+            if txn.get(key, db=self._documents) is not None:
+                raise TableExists(
+                    f"table {schema.name} exists already; drop it first, "
+                    "or use CREATE TABLE IF NOT EXISTS"
+                )
+            number = int(txn.get(_NEXT, b"1", db=self._documents))
+            directory = f"{number:06d}"
+            make(Layout(schema, os.path.join(self._directory, directory)))
+            txn.put(_NEXT, b"%d" % (number + 1), db=self._documents)
+            self._store(txn, key, {"directory": directory, "schema": schema.to_json()})
+        self.environment.sync()
+
+    def replace(self, schema: TableSchema) -> None:
+        """Store a changed definition of an existing table."""
+        key = _document_key(schema.name)
+        with self.environment.writing() as txn:
+            document = txn.get(key, db=self._documents)
+            if document is None:
+                raise self._missing(txn, schema.name)
+            self._store(txn, key, json.loads(document) | {"schema": schema.to_json()})
+
+    def drop(self, table: str) -> None:
+        """Forget a table and remove its files, and those of drops that did not finish."""
+        key = _document_key(table)
+        with self.environment.writing() as txn:
+            if not txn.delete(key, db=self._documents):
+                raise self._missing(txn, table)
+            used = {json.loads(document)["directory"] for document in self._documents_in(txn)}
+            number = int(txn.get(_NEXT, db=self._documents))
+        for name in {f"{older:06d}" for older in range(1, number)} - used:
+            shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+    def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, object]) -> None:
+        txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)
+
+    def _parse(self, document: bytes) -> Layout:
+        parsed = json.loads(document)
+        schema = TableSchema.from_json(parsed["schema"])
+        return Layout(schema, os.path.join(self._directory, parsed["directory"]))
+
+    def _documents_in(self, txn: lmdb.Transaction) -> Iterator[bytes]:
+        cursor = txn.cursor(self._documents)
+        alive = cursor.set_range(_TABLE)
+        while alive and cursor.key().startswith(_TABLE):
+            yield cursor.value()
+            alive = cursor.next()
+
+    def _all(self, txn: lmdb.Transaction) -> Iterator[TableSchema]:
+        for document in self._documents_in(txn):
+            yield TableSchema.from_json(json.loads(document)["schema"])
+
+    def _missing(self, txn: lmdb.Transaction, table: str) -> TableNotFound:
+        names = sorted(schema.name for schema in self._all(txn))
+        close = difflib.get_close_matches(table.lower(), [name.lower() for name in names], 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        have = f"tables: {', '.join(names)}" if names else "there are no tables yet"
+        return TableNotFound(f"there is no table {table}; {hint}{have}")
+
+
+def _document_key(table: str) -> bytes:
+    return _TABLE + table.lower().encode()

@@ -1,0 +1,85 @@
+"""The directory of a database: what it holds, and which version of the format wrote it.
+
+FORMAT          "everview 1": the format, locked (shared) by every process that uses it
+catalog/        table definitions, an LMDB environment
+tables/000001/0 region 0 of the first table, an LMDB environment; and so on
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from everview.errors import DatabaseError, FormatMismatch, NotADatabase
+
+FORMAT = 1
+_NAME = "FORMAT"
+
+
+def open_directory(path: str, create: bool) -> int:
+    """Make sure `path` is a database of our format; returns a file that locks it, to be closed.
+
+    A process that changes the format must hold the lock alone, so versions never mix.
+    """
+    if create:
+        _create(path)
+    if not os.path.isdir(path):
+        what = "is not a directory" if os.path.exists(path) else "does not exist"
+        raise NotADatabase(
+            f"{path} {what}; create a database with `everview init {path}` "
+            f"or everview.open({path!r}, create=True)"
+        )
+    try:
+        lock = os.open(os.path.join(path, _NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotADatabase(
+            f"{path} is a directory but not a database (it has no file {_NAME}); check the path, "
+            "or create a database in a new directory"
+        ) from None
+    try:
+        _check_format(path, lock)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _check_format(path: str, lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DatabaseError(
+            f"{path} is being converted to another format; try again when that is done"
+        ) from None
+    words = os.read(lock, 64).split()
+    if len(words) != 2 or words[0] != b"everview" or not words[1].isdigit():
+        raise NotADatabase(f"{path} is not a database: its file {_NAME} says {words!r}")
+    if int(words[1]) != FORMAT:
+        newer = int(words[1]) > FORMAT
+        remedy = "upgrade everview" if newer else "open it once with the everview that wrote it"
+        raise FormatMismatch(
+            f"{path} has format {int(words[1])}, this version of everview uses format {FORMAT}; "
+            f"{remedy}"
+        )
+
+
+def _create(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+        found = os.listdir(path)
+    except OSError as error:
+        raise NotADatabase(f"{path} can't be a database directory: {error.strerror}") from error
+    if _NAME in found:
+        return
+    if not set(found) <= {"catalog", "tables"}:
+        raise NotADatabase(
+            f"{path} holds other files ({', '.join(sorted(found)[:3])}); "
+            "create the database in a new or empty directory"
+        )
+    draft = os.path.join(path, f".{_NAME}.{os.getpid()}")
+    os.makedirs(os.path.join(path, "tables"), exist_ok=True)
+    with open(draft, "wb") as file:
+        file.write(b"everview %d\n" % FORMAT)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, os.path.join(path, _NAME))

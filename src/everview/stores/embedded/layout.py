@@ -1,0 +1,85 @@
+"""How one table's keys and rows become what LMDB stores.
+
+LMDB keys end at 511 bytes. A longer key is stored as its first 495 bytes and a 128-bit digest of
+the whole: found by one look-up as ever, and in order among all keys that differ in those bytes.
+Long keys that agree in them are put in order when they are read, from the rows themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from everview.codec import KeyCodec, RowCodec
+from everview.codec.buffers import Ints, offsets_of
+from everview.codec.point import PointDecoder
+from everview.schema import TableSchema
+
+LONGEST = 511
+DIGEST = 16
+PREFIX = LONGEST - DIGEST
+
+
+class Layout:
+    """The codecs of a table, and the stored form of its keys."""
+
+    def __init__(self, schema: TableSchema, directory: str) -> None:
+        self.schema = schema
+        self.directory = directory
+        self.keys = KeyCodec(schema.key_columns)
+        self.rows = RowCodec(schema.columns, schema.version)
+        self.points = PointDecoder(schema.columns, schema.version)
+        self.key_positions = schema.positions(schema.key)
+
+    def encode_keys(self, table: pa.Table | pa.RecordBatch) -> pa.BinaryArray:
+        """Whole keys of the rows, from their key columns."""
+        return self.keys.encode([_whole(table.column(name)) for name in self.schema.key])
+
+    def bound(self, key: tuple[Any, ...] | None) -> bytes | None:
+        """A key, or its leading columns, as the bytes that bound a range."""
+        if key is None:
+            return None
+        columns = [
+            pa.array([value], column.type)
+            for value, column in zip(key, self.schema.key_columns, strict=False)
+        ]
+        return self.keys.encode(columns)[0].as_py()  # type: ignore[no-any-return]
+
+    def stored_keys(self, keys: pa.BinaryArray) -> tuple[list[bytes], Ints | slice]:
+        """Ascending keys as LMDB has them, ascending again, and where each came from."""
+        listed: list[bytes] = keys.to_pylist()
+        if not self.keys.variable or np.diff(offsets_of(keys)).max(initial=0) <= PREFIX:
+            return listed, slice(None)
+        stored = [stored_key(key) for key in listed]
+        order = sorted(range(len(stored)), key=stored.__getitem__)
+        return [stored[i] for i in order], np.array(order, np.int64)
+
+    def encode_row(self, row: pa.Table) -> bytes:
+        """A single row, without a version."""
+        batch = row.combine_chunks().to_batches()[0]
+        return self.rows.encode(batch).rows[0].as_py()  # type: ignore[no-any-return]
+
+    def arrow(self, positions: Sequence[int]) -> pa.Schema:
+        return pa.schema([self.schema.arrow.field(i) for i in positions])
+
+    def batch(self, arrays: Sequence[pa.Array], positions: Sequence[int]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(list(arrays), schema=self.arrow(positions))
+
+    @cached_property
+    def all_columns(self) -> range:
+        return range(len(self.schema.columns))
+
+
+def stored_key(key: bytes) -> bytes:
+    if len(key) <= PREFIX:
+        return key
+    return key[:PREFIX] + blake2b(key, digest_size=DIGEST).digest()
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,220 @@
+"""A region's change log: chunks of changes, each a before- and an after-image.
+
+One write makes one or more chunks, stored under the big-endian sequence of their first change:
+
+    0  u8  log format (1)    1  u8 zero      2  u16 schema version    4  u32 changes in the chunk
+    8  u64 first sequence    16 i64 time in microseconds since 1970   24 u32 checksum   28 u32 zero
+    32 u32 lengths of the before-images, u32 lengths of the after-images, then the images
+
+Images are rows (codec/rows.py); length 0 means none. A change without after-image is a delete.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from everview.codec.buffers import Ints, fold, fold_one, gather, word_sum, word_sums
+from everview.codec.rows import Encoded, RowCodec
+from everview.errors import Damaged
+
+LOG_FORMAT = 1
+CHUNK_ROWS = 2048
+READ_BYTES = 16 << 20
+_HEADER = struct.Struct("<BBHIQqII")
+_SEQUENCE = struct.Struct(">Q")
+_HEADER_TYPE = np.dtype(
+    [
+        ("format", "u1"),
+        ("zero", "u1"),
+        ("schema", "<u2"),
+        ("count", "<u4"),
+        ("first", "<u8"),
+        ("time", "<i8"),
+        ("checksum", "<u8"),
+    ]
+)
+_U4 = np.dtype("<u4")
+
+
+def append(
+    txn: lmdb.Transaction,
+    db: lmdb._Database,
+    schema_version: int,
+    first: int,
+    before: Sequence[bytes],
+    after: Encoded | None,
+) -> None:
+    """Append changes with sequences first, first + 1, ...
+
+    b"" stands for no before-image; without `after`, all are deletes.
+    """
+    now = time.time_ns() // 1000
+    old_lengths = np.fromiter(map(len, before), np.uint32, len(before))
+    new_lengths = np.zeros(len(before), np.uint32) if after is None else after.lengths
+    for start in range(0, len(before), CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, len(before))
+        parts = [
+            np.concatenate([old_lengths[start:stop], new_lengths[start:stop]]).tobytes(),
+            b"".join(before[start:stop]),
+            b"" if after is None else after.bytes(start, stop),
+        ]
+        fields = LOG_FORMAT, 0, schema_version, stop - start, first + start, now
+        total = sum(word_sum(part) for part in [_HEADER.pack(*fields, 0, 0), *parts])
+        checksum = fold_one(total)
+        chunk = b"".join([_HEADER.pack(*fields, checksum, 0), *parts])
+        txn.put(_SEQUENCE.pack(first + start), chunk, db=db, append=True)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Changes as read: where each change's images lie in `data`."""
+
+    data: bytes
+    sequences: Ints
+    times: Ints
+    before_starts: Ints
+    before_lengths: npt.NDArray[np.uint32]
+    after_starts: Ints
+    after_lengths: npt.NDArray[np.uint32]
+
+    def slice(self, start: int, stop: int) -> Images:
+        return Images(
+            self.data,
+            self.sequences[start:stop],
+            self.times[start:stop],
+            self.before_starts[start:stop],
+            self.before_lengths[start:stop],
+            self.after_starts[start:stop],
+            self.after_lengths[start:stop],
+        )
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def before(self, codec: RowCodec, columns: Sequence[int]) -> pa.StructArray:
+        return image(codec, columns, self.data, self.before_starts, self.before_lengths)
+
+    def after(self, codec: RowCodec, columns: Sequence[int]) -> pa.StructArray:
+        return image(codec, columns, self.data, self.after_starts, self.after_lengths)
+
+
+def image(
+    codec: RowCodec, columns: Sequence[int], data: Any, starts: Ints, lengths: npt.NDArray[Any]
+) -> pa.StructArray:
+    """Rows as a struct array, NULL where the length is 0; rows are trusted to be checked."""
+    there = lengths > 0
+    whole = bool(there.all())
+    arrays = codec.decode(data, starts if whole else starts[there], columns, checked=True)
+    fields = [pa.field(codec.columns[i].name, codec.columns[i].type) for i in columns]
+    if whole:
+        return pa.StructArray.from_arrays(arrays, fields=fields)
+    places = pa.array(np.cumsum(there) - 1, mask=~there)
+    spread = [array.take(places) for array in arrays]
+    return pa.StructArray.from_arrays(spread, fields=fields, mask=pa.array(~there))
+
+
+def read(
+    txn: lmdb.Transaction, db: lmdb._Database, after: int, upto: int, rows: int
+) -> Iterator[Images]:
+    """Changes with after < sequence <= upto, in pieces of at most `rows`."""
+    cursor = txn.cursor(db)
+    if after >= upto or not _seek(cursor, after + 1):
+        return
+    chunks: list[bytes] = []
+    count = size = 0
+    for key, chunk in cursor:
+        if _SEQUENCE.unpack(key)[0] > upto:
+            break
+        chunks.append(chunk)
+        count += int.from_bytes(chunk[4:8], "little")
+        size += len(chunk)
+        if count >= rows or size >= READ_BYTES:
+            yield from _between(_parse(chunks), after, upto, rows)
+            chunks, count, size = [], 0, 0
+    if chunks:
+        yield from _between(_parse(chunks), after, upto, rows)
+
+
+def bounds(txn: lmdb.Transaction, db: lmdb._Database, last: int) -> tuple[int, int]:
+    """First and last sequence in the log; (last + 1, last) when it is empty."""
+    cursor = txn.cursor(db)
+    return (_SEQUENCE.unpack(cursor.key())[0] if cursor.first() else last + 1), last
+
+
+def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int) -> int:
+    """Remove whole chunks that end at or before `upto`; returns the changes removed."""
+    removed = 0
+    cursor = txn.cursor(db)
+    cursor.first()
+    while key := cursor.key():
+        count = int.from_bytes(cursor.value()[4:8], "little")
+        if _SEQUENCE.unpack(key)[0] + count - 1 > upto:
+            break
+        removed += count
+        cursor.delete()
+    return removed
+
+
+def _seek(cursor: lmdb.Cursor, sequence: int) -> bool:
+    """Place the cursor on the chunk that holds `sequence`."""
+    wanted = _SEQUENCE.pack(sequence)
+    found = cursor.set_range(wanted)
+    if found and cursor.key() == wanted:
+        return True
+    return bool(cursor.prev() if found else cursor.last())
+
+
+def _between(images: Images, after: int, upto: int, rows: int) -> Iterator[Images]:
+    start = int(np.searchsorted(images.sequences, after, side="right"))
+    stop = int(np.searchsorted(images.sequences, upto, side="right"))
+    for at in range(start, stop, rows):
+        yield images.slice(at, min(at + rows, stop))
+
+
+def _parse(chunks: list[bytes]) -> Images:
+    data = b"".join(chunks)
+    sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
+    starts = np.cumsum(sizes) - sizes
+    headers = gather(data, starts, _HEADER_TYPE)
+    sums = word_sums(data, starts) - headers["checksum"]
+    if np.any(headers["format"] != LOG_FORMAT) or np.any(fold(sums) != headers["checksum"]):
+        raise Damaged(f"the change log is damaged at or after sequence {headers['first'][0]}")
+    counts = headers["count"].astype(np.int64)
+    ordinal = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.repeat(starts + _HEADER.size, counts) + 4 * ordinal
+    before = gather(data, table, _U4)
+    after = gather(data, table + np.repeat(4 * counts, counts), _U4)
+    images = np.repeat(starts + _HEADER.size + 8 * counts, counts)
+    before_ends = _running(before, counts)
+    before_totals = np.repeat(_totals(before, counts), counts)
+    return Images(
+        data=data,
+        sequences=np.repeat(headers["first"].astype(np.int64), counts) + ordinal,
+        times=np.repeat(headers["time"], counts),
+        before_starts=images + before_ends - before,
+        before_lengths=before,
+        after_starts=images + before_totals + _running(after, counts) - after,
+        after_lengths=after,
+    )
+
+
+def _totals(lengths: npt.NDArray[Any], counts: Ints) -> Ints:
+    totals: Ints = np.add.reduceat(lengths.astype(np.int64), np.cumsum(counts) - counts)
+    return totals
+
+
+def _running(lengths: npt.NDArray[Any], counts: Ints) -> Ints:
+    """Cumulative lengths that start anew in each chunk."""
+    total = np.cumsum(lengths, dtype=np.int64)
+    firsts = np.cumsum(counts) - counts
+    running: Ints = total - np.repeat(total[firsts] - lengths[firsts], counts)
+    return running

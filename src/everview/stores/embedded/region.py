@@ -1,0 +1,196 @@
+"""One region of a table: rows, change log and meta in one LMDB environment.
+
+All methods take a transaction of the region's environment; what a write does in it appears at
+once or not at all. Keys are stored keys (layout.py), values are encoded rows (codec/rows.py).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+
+from everview.codec.buffers import Ints
+from everview.codec.rows import Encoded
+from everview.errors import Damaged, LogTrimmed, UnknownConsumer, WriteError
+from everview.stores.base import LogRange, Write
+from everview.stores.embedded import log
+from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.layout import Layout
+
+DATABASES = ("rows", "log", "meta")
+_NUMBER = struct.Struct("<Q")
+_CONSUMER = struct.Struct("<Qq")
+_LAST, _CONSUMERS = b"last", b"consumer/"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a write does to one region: sorted, distinct stored keys, and for a put their rows.
+
+    The row of keys[i] is rows[places[i]].
+    """
+
+    op: str
+    region: int
+    keys: list[bytes]
+    places: Ints
+    rows: pa.Table | None
+
+    def chunks(self, size: int) -> Iterator[tuple[list[bytes], pa.RecordBatch | None]]:
+        for start in range(0, len(self.keys), size):
+            keys, places = self.keys[start : start + size], self.places[start : start + size]
+            batch = None
+            if self.rows is not None:
+                batch = self.rows.take(pa.array(places)).combine_chunks().to_batches()[0]
+            yield keys, batch
+
+
+class Region:
+    """Reads and writes one region inside given transactions."""
+
+    def __init__(self, layout: Layout, number: int, environment: Environment) -> None:
+        self.layout = layout
+        self.number = number
+        self.environment = environment
+        self.rows, self._log, self._meta = environment.dbs
+
+    def last(self, txn: lmdb.Transaction) -> int:
+        """The sequence of the newest change."""
+        value = txn.get(_LAST, db=self._meta)
+        return 0 if value is None else int(_NUMBER.unpack(value)[0])
+
+    def write(self, txn: lmdb.Transaction, part: Part, chunk_rows: int) -> Iterator[Write]:
+        """Apply a part, chunk by chunk, each of which is yielded as the `Write` it was."""
+        for keys, batch in part.chunks(chunk_rows):
+            before = self._existing(txn, keys)
+            if batch is None:
+                keys = [key for key, old in zip(keys, before, strict=True) if old]
+                before = [old for old in before if old]
+            if not keys:
+                continue
+            first = self.last(txn) + 1
+            after = None
+            if batch is None:
+                for key in keys:
+                    txn.delete(key, db=self.rows)
+            else:
+                after = self.layout.rows.encode(batch)
+                after.stamp(first)
+                self._put(txn, keys, after.rows.to_pylist())
+            log.append(txn, self._log, self.layout.schema.version, first, before, after)
+            txn.put(_LAST, _NUMBER.pack(first + len(keys) - 1), db=self._meta)
+            yield Write(
+                self.layout.schema,
+                self.number,
+                part.op,
+                range(first, first + len(keys)),
+                partial(self._decode, before),
+                partial(self._decode_after, len(keys), after),
+            )
+
+    def _decode_after(self, count: int, after: Encoded | None) -> pa.StructArray:
+        return self._decode([b""] * count if after is None else after.rows.to_pylist())
+
+    def _decode(self, images: list[bytes]) -> pa.StructArray:
+        lengths = np.fromiter(map(len, images), np.int64, len(images))
+        starts = np.cumsum(lengths) - lengths
+        codec, columns = self.layout.rows, self.layout.all_columns
+        return log.image(codec, columns, b"".join(images), starts, lengths)
+
+    def _existing(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[bytes]:
+        """The rows stored under sorted keys, b"" where there is none."""
+        cursor = txn.cursor(self.rows)
+        if not cursor.last() or cursor.key() < keys[0]:
+            return [b""] * len(keys)
+        found = cursor.getmulti(keys)
+        if len(found) == len(keys):
+            return [value for _, value in found]
+        stored = dict(found)
+        return [stored.get(key, b"") for key in keys]
+
+    def _put(self, txn: lmdb.Transaction, keys: list[bytes], values: list[bytes]) -> None:
+        cursor = txn.cursor(self.rows)
+        at_end = not cursor.last() or cursor.key() < keys[0]
+        _, written = cursor.putmulti(zip(keys, values, strict=True), append=at_end)
+        if written != len(keys):
+            raise WriteError(f"{self.environment.path}: {written} of {len(keys)} rows were taken")
+
+    def get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
+        value: bytes | None = txn.get(key, db=self.rows)
+        return value
+
+    def get_many(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
+        found: list[tuple[bytes, bytes]] = txn.cursor(self.rows).getmulti(keys)
+        return found
+
+    def count(self, txn: lmdb.Transaction) -> int:
+        return int(txn.stat(self.rows)["entries"])
+
+    def log_range(self, txn: lmdb.Transaction) -> LogRange:
+        return LogRange(*log.bounds(txn, self._log, self.last(txn)))
+
+    def changes(
+        self, txn: lmdb.Transaction, after: int, upto: int | None, rows: int
+    ) -> Iterator[log.Images]:
+        held = self.log_range(txn)
+        if after + 1 < held.first and after < held.last:
+            raise LogTrimmed(
+                f"table {self.layout.schema.name}, region {self.number}: changes after sequence "
+                f"{after} were trimmed, the log begins at {held.first}. Read the table itself "
+                "first, and register a consumer to keep changes that you still need."
+            )
+        upto = held.last if upto is None else min(upto, held.last)
+        return log.read(txn, self._log, after, upto, rows)
+
+    def set_consumer(
+        self, txn: lmdb.Transaction, name: str, position: int, expires: int = 0
+    ) -> None:
+        """Hold changes after `position` for a consumer, for good or until a time in µs."""
+        txn.put(_CONSUMERS + name.encode(), _CONSUMER.pack(position, expires), db=self._meta)
+
+    def drop_consumer(self, txn: lmdb.Transaction, name: str) -> None:
+        txn.delete(_CONSUMERS + name.encode(), db=self._meta)
+
+    def consumer(self, txn: lmdb.Transaction, name: str) -> int:
+        value = txn.get(_CONSUMERS + name.encode(), db=self._meta)
+        if value is None:
+            raise UnknownConsumer(
+                f"table {self.layout.schema.name} has no consumer {name!r}; register it first. "
+                f"Registered: {', '.join(sorted(self.consumers(txn))) or 'none'}"
+            )
+        return int(_CONSUMER.unpack(value)[0])
+
+    def consumers(self, txn: lmdb.Transaction) -> dict[str, int]:
+        """Positions of all consumers and snapshots that are still held."""
+        cursor = txn.cursor(self._meta)
+        found, now = {}, time.time_ns() // 1000
+        alive = cursor.set_range(_CONSUMERS)
+        while alive and cursor.key().startswith(_CONSUMERS):
+            position, expires = _CONSUMER.unpack(cursor.value())
+            if expires == 0 or expires > now:
+                found[cursor.key()[len(_CONSUMERS) :].decode()] = position
+            alive = cursor.next()
+        return found
+
+    def trim(self, txn: lmdb.Transaction, upto: int | None) -> int:
+        """Remove changes up to `upto` that no consumer holds."""
+        limits = [self.last(txn) if upto is None else upto, *self.consumers(txn).values()]
+        return log.trim(txn, self._log, min(limits))
+
+
+@contextmanager
+def located(region: Region) -> Iterator[None]:
+    """Damage found inside the block is told with its place."""
+    try:
+        yield
+    except Damaged as error:
+        place = f"table {region.layout.schema.name}, region {region.number}"
+        raise Damaged(f"{place} ({region.environment.path}): {error}") from error

@@ -1,0 +1,218 @@
+"""Reading the rows of one region in key order, as they are now or at an earlier position.
+
+An earlier position is reached by undoing: of each key changed since, the before-image of its
+first change is what it was. A region is read in one read transaction; memory is one batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec.buffers import Ints
+from everview.errors import LogTrimmed
+from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, Layout, stored_key
+from everview.stores.embedded.region import Region, located
+
+KEY = "\0key"  # the column of whole keys beside the rows; no table column has such a name
+BATCH_BYTES = 8 << 20
+_STEP = 1024
+Item = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What to read of a table; `keyed` adds the column KEY."""
+
+    layout: Layout
+    columns: Sequence[str] | None
+    where: pc.Expression | None
+    start: bytes | None
+    stop: bytes | None
+    batch_rows: int
+    keyed: bool
+
+    def region(self, region: Region, at: int | None) -> Iterator[pa.RecordBatch]:
+        """The region's rows in key order, in one read transaction."""
+        with region.environment.reading() as txn:
+            undo = self._undo(region, txn, at)
+            if self._needs_keys or undo:
+                for items in self._items(txn.cursor(region.rows), undo):
+                    stored, values = map(list, zip(*items, strict=True))
+                    yield from self._decode(region, values, stored)
+            else:
+                stream = iter(txn.cursor(region.rows).iternext(keys=False))
+                while values := _fill(stream, self.batch_rows, len):
+                    yield from self._decode(region, values, None)
+
+    @property
+    def _needs_keys(self) -> bool:
+        ranged = self.start is not None or self.stop is not None
+        return ranged or self.keyed or self.layout.keys.variable
+
+    @property
+    def _low(self) -> bytes:
+        return (self.start or b"")[:PREFIX]
+
+    @property
+    def _high(self) -> bytes | None:
+        """A stored key that no stored key of the range exceeds."""
+        if self.stop is None or len(self.stop) <= PREFIX:
+            return self.stop
+        return self.stop[:PREFIX] + b"\xff" * DIGEST
+
+    def _items(self, cursor: lmdb.Cursor, undo: dict[bytes, bytes]) -> Iterator[list[Item]]:
+        """Stored keys and values; long keys that agree in their prefix stay in one batch."""
+        found = cursor.set_range(self._low) if self._low else cursor.first()
+        stream: Iterator[Item] = cursor.iternext() if found else iter(())
+        pending, high, done = sorted(undo), self._high, False
+        while not done:
+            items = _fill(stream, self.batch_rows, lambda item: len(item[1]))
+            done = not items
+            if items and len(items[-1][0]) == LONGEST:
+                stream = _extend(items, stream, items[-1][0][:PREFIX])
+            if items and high is not None and items[-1][0] > high:
+                del items[bisect_right(items, high, key=_key) :]
+                done = True
+            if undo:
+                end = len(pending) if done else bisect_right(pending, items[-1][0])
+                items = [item for item in items if item[0] not in undo]
+                items += [(key, undo[key]) for key in pending[:end] if undo[key]]
+                items.sort(key=_key)
+                del pending[:end]
+            if items:
+                yield items
+
+    def _decode(
+        self, region: Region, values: list[bytes], stored: list[bytes] | None
+    ) -> Iterator[pa.RecordBatch]:
+        layout = self.layout
+        wanted = layout.schema.positions(self.columns)
+        long = stored is not None and any(len(key) == LONGEST for key in stored)
+        read = sorted({*wanted, *self._named_in_where(), *(layout.key_positions if long else ())})
+        with located(region):
+            batch = layout.batch(layout.rows.decode(*join(values), read), read)
+        if stored is not None:
+            keys = layout.encode_keys(batch) if long else pa.array(stored, pa.binary())
+            batch = self._ranged(batch.append_column(KEY, keys), long)
+        if self.where is not None:
+            batch = _one(pa.Table.from_batches([batch]).filter(self.where))
+        batch = batch.select([layout.schema.names[i] for i in wanted] + [KEY] * self.keyed)
+        for start in range(0, batch.num_rows, self.batch_rows):
+            yield batch.slice(start, self.batch_rows)
+
+    def _named_in_where(self) -> list[int]:
+        """Columns the predicate may need: those whose names occur in its text."""
+        text = "" if self.where is None else str(self.where)
+        return [i for i, name in enumerate(self.layout.schema.names) if name in text]
+
+    def _ranged(self, batch: pa.RecordBatch, long: bool) -> pa.RecordBatch:
+        """Cut to the exact range; with long keys, after ordering by the whole keys."""
+        if long:
+            batch = batch.take(pc.array_sort_indices(batch.column(KEY)))
+        keys = batch.column(KEY)
+        low = 0 if self.start is None else key_position(keys, self.start)
+        high = len(keys) if self.stop is None else max(low, key_position(keys, self.stop))
+        return batch.slice(low, high - low)
+
+    def _undo(self, region: Region, txn: lmdb.Transaction, at: int | None) -> dict[bytes, bytes]:
+        """What to put back, by stored key, to see the region at `at`; b"" for no row."""
+        last = region.last(txn)
+        if at is None or at == last:
+            return {}
+        if at > last:
+            raise LogTrimmed(
+                f"table {self.layout.schema.name}, region {region.number} has no sequence {at} "
+                f"yet; its newest is {last}"
+            )
+        undo: dict[bytes, bytes] = {}
+        codec, places, high = self.layout.rows, self.layout.key_positions, self._high
+        for images in region.changes(txn, at, None, self.batch_rows):
+            after, before = images.after(codec, places), images.before(codec, places)
+            there = after.is_valid()
+            columns = [
+                pc.if_else(there, new, old)
+                for new, old in zip(after.flatten(), before.flatten(), strict=True)
+            ]
+            keys = self.layout.keys.encode(columns).to_pylist()
+            for key, start, length in zip(
+                map(stored_key, keys),
+                images.before_starts.tolist(),
+                images.before_lengths.tolist(),
+                strict=True,
+            ):
+                if key not in undo and key >= self._low and (high is None or key <= high):
+                    undo[key] = images.data[start : start + length]
+        return undo
+
+
+def merge(streams: list[Iterator[pa.RecordBatch]], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Keyed streams, each in key order, as one stream in key order, without the keys.
+
+    Everything up to the least of the last keys at hand is complete: it is sorted and given.
+    """
+    heads = [(head, stream) for stream in streams if (head := next(stream, None))]
+    while heads:
+        bound = min(head.column(KEY)[-1].as_py() for head, _ in heads)
+        ready, waiting = [], []
+        for head, stream in heads:
+            cut = key_position(head.column(KEY), bound, after=True)
+            ready.append(head.slice(0, cut))
+            rest = head.slice(cut) if cut < head.num_rows else next(stream, None)
+            if rest is not None:
+                waiting.append((rest, stream))
+        heads = waiting
+        table = pa.Table.from_batches(ready).combine_chunks()
+        order = pc.array_sort_indices(table.column(KEY).combine_chunks())
+        yield from table.drop_columns(KEY).take(order).to_batches(max_chunksize=batch_rows)
+
+
+def join(values: list[bytes]) -> tuple[bytes, Ints]:
+    """Rows side by side, and where each starts."""
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    return b"".join(values), np.cumsum(lengths) - lengths
+
+
+def key_position(keys: pa.BinaryArray, key: bytes, after: bool = False) -> int:
+    """Where `key` belongs in sorted keys, before or after its equals."""
+    bisect: Any = bisect_right if after else bisect_left
+    return int(bisect(range(len(keys)), key, key=lambda i: keys[i].as_py()))
+
+
+def _fill(stream: Iterator[Any], rows: int, weigh: Callable[[Any], int]) -> list[Any]:
+    """The next things of a stream, until there are `rows` of them or enough bytes."""
+    batch: list[Any] = []
+    size = 0
+    while len(batch) < rows and size < BATCH_BYTES:
+        more = list(islice(stream, min(_STEP, rows - len(batch))))
+        if not more:
+            break
+        batch += more
+        size += sum(map(weigh, more))
+    return batch
+
+
+def _extend(items: list[Item], stream: Iterator[Item], prefix: bytes) -> Iterator[Item]:
+    """Read on while keys begin with `prefix`; returns the stream of what follows."""
+    for item in stream:
+        if not item[0].startswith(prefix):
+            return chain([item], stream)
+        items.append(item)
+    return iter(())
+
+
+def _key(item: Item) -> bytes:
+    return item[0]
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -1,0 +1,342 @@
+"""The embedded store: the Store contract over LMDB environments, one for each region.
+
+Durable: a write that returned is in the operating system's hands, so it survives a crash of the
+process. Of a crash of the machine, "always" syncs before returning; "interval" syncs a second
+later, "never" leaves it to the system: both may lose the last writes, and rely on the file system
+to keep the order of writes for what came before.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec.buffers import Ints
+from everview.codec.keys import region_of
+from everview.codec.point import encode_key
+from everview.codec.rows import body, version_of
+from everview.errors import DatabaseClosed, DatabaseError, WrongKey
+from everview.intake import keys_to_arrow
+from everview.schema import TableSchema
+from everview.stores.base import (
+    BATCH_ROWS,
+    DELETE,
+    PUT,
+    LogRange,
+    Observer,
+    RegionStatus,
+    Snapshot,
+    Store,
+    WriteReport,
+    change_schema,
+)
+from everview.stores.embedded import catalog, files, region
+from everview.stores.embedded.catalog import Catalog
+from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment, registry
+from everview.stores.embedded.layout import Layout, stored_key
+from everview.stores.embedded.observers import Observers
+from everview.stores.embedded.region import Part, Region, located
+from everview.stores.embedded.scan import Scan, join, merge
+from everview.stores.embedded.snapshot import EmbeddedSnapshot
+from everview.stores.embedded.writer import GET, Test, Writer, split
+
+_OPS = pa.array([DELETE, PUT])
+
+
+class EmbeddedStore(Store):
+    """Tables in a directory. Threads may share it, and a forked child may go on using it."""
+
+    def __init__(
+        self,
+        path: str,
+        create: bool = False,
+        durability: str = "interval",
+        map_size: int | None = None,
+        readonly: bool = False,
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise DatabaseError(f"durability is one of {DURABILITIES}, not {durability!r}")
+        self.path = os.path.abspath(path)
+        self._durability = durability
+        self._map_size = map_size or MAP_SIZE
+        self._readonly = readonly
+        self._lock = threading.RLock()
+        self._closed = False
+        self._observers = Observers()
+        self._unlock = weakref.finalize(self, os.close, files.open_directory(self.path, create))
+        self._connect()
+
+    def _connect(self) -> None:
+        """Open the catalog in this process; regions follow when they are used."""
+        self._regions: dict[str, Environment] = {}
+        environment = self._acquire(os.path.join(self.path, "catalog"), catalog.DATABASES)
+        self._open_catalog = Catalog(environment, os.path.join(self.path, "tables"))
+        self._process = os.getpid()
+
+    def _acquire(self, path: str, names: tuple[str, ...]) -> Environment:
+        return registry.acquire(path, names, self._durability, self._map_size, self._readonly)
+
+    @property
+    def _catalog(self) -> Catalog:
+        if self._closed:
+            raise DatabaseClosed(f"{self.path} was closed; open it again with everview.open")
+        if self._process != os.getpid():
+            with self._lock:
+                self._connect()
+        return self._open_catalog
+
+    def _region(self, layout: Layout, number: int) -> Region:
+        path = os.path.join(layout.directory, str(number))
+        environment = self._regions.get(path)
+        if environment is None:
+            with self._lock:
+                if path not in self._regions:
+                    self._regions[path] = self._acquire(path, region.DATABASES)
+                environment = self._regions[path]
+        return Region(layout, number, environment)
+
+    def _all_regions(self, layout: Layout) -> list[Region]:
+        return [self._region(layout, number) for number in range(layout.schema.regions)]
+
+    def create_table(self, schema: TableSchema) -> None:
+        self._observers.load(schema)
+        self._catalog.create(schema, self._create_regions)
+
+    def _create_regions(self, layout: Layout) -> None:
+        self._all_regions(layout)
+
+    def drop_table(self, table: str) -> None:
+        layout = self._catalog.layout(table)
+        self._catalog.drop(table)
+        self._observers.forget(table)
+        with self._lock:
+            for path in [path for path in self._regions if path.startswith(layout.directory)]:
+                registry.release(self._regions.pop(path))
+
+    def describe(self, table: str) -> TableSchema:
+        return self._catalog.layout(table).schema
+
+    def tables(self) -> list[str]:
+        return self._catalog.tables()
+
+    def status(self, table: str) -> list[RegionStatus]:
+        return [_status(one) for one in self._all_regions(self._catalog.layout(table))]
+
+    def put(self, table: str, rows: pa.Table) -> WriteReport:
+        layout = self._catalog.layout(table)
+        rows = rows.combine_chunks()
+        return self._write(layout, split(layout, PUT, layout.encode_keys(rows), rows))
+
+    def delete(self, table: str, keys: pa.Table) -> WriteReport:
+        layout = self._catalog.layout(table)
+        return self._write(layout, split(layout, DELETE, layout.encode_keys(keys)))
+
+    def test_and_set(
+        self,
+        table: str,
+        key: pa.Table,
+        row: pa.Table | None,
+        *,
+        expected: pa.Table | None = None,
+        version: int | None = None,
+    ) -> int | None:
+        layout = self._catalog.layout(table)
+        keys = layout.encode_keys(key)
+        if row is not None and layout.encode_keys(row) != keys:
+            raise WrongKey(f"table {layout.schema.name}: the row to set has another key")
+        part = split(layout, DELETE if row is None else PUT, keys, row)[0]
+        wanted = None if expected is None else layout.encode_row(expected)
+
+        def passes(txn: lmdb.Transaction, one: Region) -> bool:
+            stored = one.get(txn, part.keys[0])
+            if version is not None:
+                return version_of(stored) == version
+            return (stored and body(stored)) == (wanted and body(wanted))
+
+        return next(iter(self._write(layout, [part], passes).sequences.values()), None)
+
+    def _write(self, layout: Layout, parts: list[Part], test: Test | None = None) -> WriteReport:
+        observers = self._observers.of(layout.schema)
+        return Writer(layout, self._region, observers, test).write(parts)
+
+    def get(
+        self, table: str, keys: pa.Table, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, pa.Array]:
+        layout = self._catalog.layout(table)
+        positions = layout.schema.positions(columns)
+        batches, places = [], [np.zeros(0, np.int64)]
+        for part in split(layout, GET, layout.encode_keys(keys)):
+            one = self._region(layout, part.region)
+            with one.environment.reading() as txn:
+                found = one.get_many(txn, part.keys)
+            if found:
+                with located(one):
+                    arrays = layout.rows.decode(*join([row for _, row in found]), positions)
+                batches.append(layout.batch(arrays, positions))
+                places.append(_found(part, found))
+        rows = pa.Table.from_batches(batches, layout.arrow(positions))
+        order = np.concatenate(places)
+        back = np.argsort(order, kind="stable")
+        return rows.take(pa.array(back)), pa.array(order[back])
+
+    def get_row(
+        self, table: str, key: Any, columns: Sequence[str] | None = None
+    ) -> dict[str, Any] | None:
+        layout = self._catalog.layout(table)
+        positions = layout.schema.positions(columns)
+        encoded = encode_key(layout.schema.key_columns, key if isinstance(key, tuple) else (key,))
+        if encoded is None:
+            encoded = layout.encode_keys(keys_to_arrow(layout.schema, [key]))[0].as_py()
+        one = self._region(layout, region_of(encoded, layout.schema.regions))
+        with one.environment.reading() as txn:
+            row = one.get(txn, stored_key(encoded))
+        with located(one):
+            return None if row is None else layout.points.decode(row, positions)
+
+    def version(self, table: str, key: pa.Table) -> int:
+        layout = self._catalog.layout(table)
+        part = split(layout, GET, layout.encode_keys(key))[0]
+        one = self._region(layout, part.region)
+        with one.environment.reading() as txn:
+            return version_of(one.get(txn, part.keys[0]))
+
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        start: tuple[Any, ...] | None = None,
+        stop: tuple[Any, ...] | None = None,
+        region: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        ordered: bool = True,
+        at: Mapping[int, int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        layout = self._catalog.layout(table)
+        regions = self._all_regions(layout) if region is None else [self._region(layout, region)]
+        ordered = ordered and len(regions) > 1
+        bounds = layout.bound(start), layout.bound(stop)
+        scan = Scan(layout, columns, where, *bounds, batch_rows, keyed=ordered)
+        layout.schema.positions(columns)
+        streams = [scan.region(one, None if at is None else at[one.number]) for one in regions]
+        return merge(streams, batch_rows) if ordered else chain.from_iterable(streams)
+
+    def snapshot(self, table: str, seconds: float = 3600) -> Snapshot:
+        layout = self._catalog.layout(table)
+        return EmbeddedSnapshot(self, layout.schema.name, self._all_regions(layout), seconds)
+
+    def log(self, table: str) -> dict[int, LogRange]:
+        found = {}
+        for one in self._all_regions(self._catalog.layout(table)):
+            with one.environment.reading() as txn:
+                found[one.number] = one.log_range(txn)
+        return found
+
+    def changes(
+        self,
+        table: str,
+        region: int,
+        after: int = 0,
+        upto: int | None = None,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        layout = self._catalog.layout(table)
+        one, positions = self._region(layout, region), layout.schema.positions(columns)
+        schema = change_schema(layout.schema, columns)
+        with one.environment.reading() as txn:
+            for images in one.changes(txn, after, upto, batch_rows):
+                arrays = [
+                    pa.array(np.full(len(images), region, np.int32)),
+                    pa.array(images.sequences),
+                    pa.array(images.times).cast(schema.field("time").type),
+                    _OPS.take(pa.array((images.after_lengths > 0).astype(np.int8))),
+                    images.before(layout.rows, positions),
+                    images.after(layout.rows, positions),
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def register(self, table: str, consumer: str, after: Mapping[int, int] | None = None) -> None:
+        for one in self._all_regions(self._catalog.layout(table)):
+            with one.environment.writing() as txn:
+                if consumer not in one.consumers(txn):
+                    first = one.log_range(txn).first - 1
+                    one.set_consumer(txn, consumer, (after or {}).get(one.number, first))
+
+    def acknowledge(self, table: str, consumer: str, upto: Mapping[int, int]) -> None:
+        layout = self._catalog.layout(table)
+        for number, position in upto.items():
+            one = self._region(layout, number)
+            with one.environment.writing() as txn:
+                if position > one.consumer(txn, consumer):
+                    one.set_consumer(txn, consumer, position)
+
+    def unregister(self, table: str, consumer: str) -> None:
+        for one in self._all_regions(self._catalog.layout(table)):
+            with one.environment.writing() as txn:
+                one.drop_consumer(txn, consumer)
+
+    def trim(self, table: str, upto: Mapping[int, int] | None = None) -> int:
+        removed = 0
+        for one in self._all_regions(self._catalog.layout(table)):
+            if upto is None or one.number in upto:
+                with one.environment.writing() as txn:
+                    removed += one.trim(txn, None if upto is None else upto[one.number])
+        return removed
+
+    def attach(self, table: str, observer: Observer | str) -> None:
+        schema = self.describe(table)
+        if isinstance(observer, Observer):
+            self._observers.attach(table, observer)
+        elif observer not in schema.observers:
+            changed = replace(schema, observers=(*schema.observers, observer))
+            self._observers.load(changed)
+            self._catalog.replace(changed)
+
+    def detach(self, table: str, observer: Observer | str) -> None:
+        schema = self.describe(table)
+        if isinstance(observer, Observer):
+            self._observers.detach(table, observer)
+        else:
+            kept = tuple(name for name in schema.observers if name != observer)
+            self._catalog.replace(replace(schema, observers=kept))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._process == os.getpid():
+                for environment in [*self._regions.values(), self._open_catalog.environment]:
+                    registry.release(environment)
+            self._unlock()
+
+
+def _status(one: Region) -> RegionStatus:
+    with one.environment.reading() as txn:
+        return RegionStatus(
+            region=one.number,
+            rows=one.count(txn),
+            log=one.log_range(txn),
+            bytes=one.environment.size_on_disk(),
+            consumers=one.consumers(txn),
+        )
+
+
+def _found(part: Part, found: list[tuple[bytes, bytes]]) -> Ints:
+    """Where in the request the found keys stand."""
+    if len(found) == len(part.keys):
+        return part.places
+    there = {key for key, _ in found}
+    mask = np.fromiter((key in there for key in part.keys), np.bool_, len(part.keys))
+    return part.places[mask]

@@ -1,0 +1,395 @@
+"""What every store does: the behaviour suite of the Store contract."""
+
+from __future__ import annotations
+
+import threading
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from everview.errors import (
+    LogTrimmed,
+    ObserverFailed,
+    TableExists,
+    TableNotFound,
+    UnknownColumn,
+    UnknownConsumer,
+    WriteRejected,
+    WrongKey,
+)
+from everview.schema import TableSchema
+from everview.stores.base import Observer, Store, Write, change_schema
+from tests.stores.conftest import SCHEMA, keys, rows
+
+ADA = ("north", 1, "ada", "10.00")
+BOB = ("north", 2, "bob", None)
+CY = ("south", 1, "cy", "3.50")
+
+
+def content(store: Store, **how: Any) -> list[tuple[Any, ...]]:
+    """Rows as tuples, in the order the scan gives them."""
+    found: list[tuple[Any, ...]] = []
+    for batch in store.scan("accounts", **how):
+        found += [tuple(row.values()) for row in batch.to_pylist()]
+    return found
+
+
+def history(store: Store) -> dict[int, list[dict[str, Any]]]:
+    """All changes by region."""
+    return {
+        region: [c for batch in store.changes("accounts", region) for c in batch.to_pylist()]
+        for region in store.log("accounts")
+    }
+
+
+def all_changes(store: Store) -> list[dict[str, Any]]:
+    return [change for changes in history(store).values() for change in changes]
+
+
+class TestTables:
+    def test_a_created_table_is_listed_and_described(self, accounts: Store) -> None:
+        assert accounts.tables() == ["accounts"]
+        assert accounts.describe("ACCOUNTS") == SCHEMA
+        assert [status.rows for status in accounts.status("accounts")] == [0, 0, 0]
+
+    def test_a_name_is_taken_once_in_any_case(self, accounts: Store) -> None:
+        with pytest.raises(TableExists, match="Accounts"):
+            accounts.create_table(TableSchema.of("Accounts", {"id": "INT"}, "id"))
+
+    def test_a_dropped_table_is_gone_and_its_name_free(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA))
+        accounts.drop_table("accounts")
+        assert accounts.tables() == []
+        with pytest.raises(TableNotFound):
+            accounts.put("accounts", rows(ADA))
+        accounts.create_table(SCHEMA)
+        assert content(accounts) == []
+        assert all_changes(accounts) == []
+
+    def test_an_unknown_table_is_told_with_the_nearest_name(self, accounts: Store) -> None:
+        with pytest.raises(TableNotFound, match="did you mean accounts"):
+            accounts.describe("acounts")
+
+
+class TestWrites:
+    def test_put_inserts_and_replaces_whole_rows(self, accounts: Store) -> None:
+        assert accounts.put("accounts", rows(ADA, BOB)).rows == 2
+        accounts.put("accounts", rows(("north", 1, None, None)))
+        assert content(accounts) == [("north", 1, None, None), ("north", 2, "bob", None)]
+
+    def test_the_last_of_several_rows_with_one_key_counts_as_one_change(
+        self, accounts: Store
+    ) -> None:
+        accounts.put("accounts", rows(ADA, BOB, ("north", 1, "eve", "1.00")))
+        assert content(accounts)[0] == ("north", 1, "eve", Decimal("1.00"))
+        assert len(all_changes(accounts)) == 2
+
+    def test_delete_removes_and_ignores_absent_keys(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA, BOB, CY))
+        report = accounts.delete("accounts", keys(("north", 1), ("east", 9), ("north", 1)))
+        assert report.rows == 1
+        assert content(accounts) == [("north", 2, "bob", None), ("south", 1, "cy", Decimal("3.50"))]
+        assert len(all_changes(accounts)) == 4
+
+    def test_an_empty_write_changes_nothing(self, accounts: Store) -> None:
+        assert accounts.put("accounts", SCHEMA.arrow.empty_table()).rows == 0
+        assert accounts.delete("accounts", SCHEMA.key_arrow.empty_table()).rows == 0
+        assert all_changes(accounts) == []
+
+    def test_the_report_tells_the_last_sequence_of_each_region(self, accounts: Store) -> None:
+        report = accounts.put("accounts", rows(*[("x", i, None, None) for i in range(50)]))
+        assert dict(report.sequences) == {
+            r: held.last for r, held in accounts.log("accounts").items()
+        }
+
+
+class TestReads:
+    def test_get_gives_rows_in_the_order_asked_with_their_places(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA, BOB, CY))
+        asked = keys(("south", 1), ("none", 0), ("north", 2), ("south", 1))
+        found, places = accounts.get("accounts", asked, ["owner"])
+        assert found.to_pylist() == [{"owner": "cy"}, {"owner": "bob"}, {"owner": "cy"}]
+        assert places.to_pylist() == [0, 2, 3]
+
+    def test_get_row_gives_one_row_or_none(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA))
+        assert accounts.get_row("accounts", ("north", 1), ["balance"]) == {
+            "balance": Decimal("10.00")
+        }
+        assert accounts.get_row("accounts", ("north", 7)) is None
+        with pytest.raises(WrongKey, match="branch"):
+            accounts.get_row("accounts", "north")
+
+    def test_scan_is_in_key_order_over_all_regions(self, accounts: Store) -> None:
+        wanted = [(b, i, None, None) for b in ("a", "a\0", "b", "") for i in range(-40, 40)]
+        accounts.put("accounts", rows(*wanted))
+        assert content(accounts) == sorted(wanted)
+        assert content(accounts, batch_rows=7) == sorted(wanted)
+        assert sorted(content(accounts, ordered=False)) == sorted(wanted)
+        by_region = [row for r in range(3) for row in content(accounts, region=r)]
+        assert sorted(by_region) == sorted(wanted)
+
+    def test_scan_keeps_to_a_range_of_keys_or_leading_columns(self, accounts: Store) -> None:
+        wanted = [(b, i, None, None) for b in "abc" for i in range(10)]
+        accounts.put("accounts", rows(*wanted))
+        assert content(accounts, start=("b",), stop=("c",)) == wanted[10:20]
+        assert content(accounts, start=("a", 8), stop=("b", 1)) == wanted[8:11]
+        assert content(accounts, start=("c", 9)) == wanted[29:]
+        assert content(accounts, start=("z",)) == []
+        assert content(accounts, start=("b",), stop=("a",)) == []
+
+    def test_scan_selects_columns_and_rows(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA, BOB, CY))
+        rich = pc.field("balance") > pa.scalar(Decimal("3.00"), pa.decimal128(12, 2))
+        assert content(accounts, columns=["owner"], where=rich) == [("ada",), ("cy",)]
+        none = pc.field("balance").is_null()
+        assert content(accounts, columns=["id", "branch"], where=none) == [(2, "north")]
+        with pytest.raises(UnknownColumn, match="owner"):
+            accounts.scan("accounts", columns=["ownr"])
+
+    def test_batches_are_no_larger_than_asked(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(*[("x", i, None, None) for i in range(100)]))
+        for ordered in (True, False):
+            batches = list(accounts.scan("accounts", batch_rows=9, ordered=ordered))
+            assert max(batch.num_rows for batch in batches) <= 9
+            assert all(batch.schema.equals(SCHEMA.arrow) for batch in batches)
+
+    def test_a_scan_sees_one_state_of_a_region_while_it_is_written(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(*[("x", i, "old", None) for i in range(500)]))
+        found = []
+        for batch in accounts.scan("accounts", region=0, batch_rows=10):
+            found += batch.column("owner").to_pylist()
+            accounts.put("accounts", rows(*[("x", i, "new", None) for i in range(500)]))
+        assert set(found) == {"old"}
+
+    def test_keys_of_any_length_are_found_and_in_order(self, accounts: Store) -> None:
+        names = ["k" * n + tail for n in (0, 1, 490, 495, 496, 600, 5_000) for tail in "ba"]
+        names += ["k" * 1_000 + f"{i:03d}" for i in range(99, -1, -1)] + ["k" * 100_000]
+        wanted = [(name, 1, name[-3:], None) for name in dict.fromkeys(names)]
+        accounts.put("accounts", rows(*wanted))
+        assert content(accounts) == sorted(wanted)
+        assert content(accounts, batch_rows=5) == sorted(wanted)
+        for row in wanted:
+            assert accounts.get_row("accounts", row[:2]) == dict(
+                zip(SCHEMA.names, row, strict=True)
+            )
+        low, high = "k" * 1_000 + "010", "k" * 1_000 + "020"
+        assert content(accounts, start=(low,), stop=(high,)) == sorted(
+            row for row in wanted if low <= row[0] < high
+        )
+        accounts.delete("accounts", keys(*[(row[0], 1) for row in wanted[::2]]))
+        assert content(accounts) == sorted(wanted[1::2])
+
+
+class TestChanges:
+    def test_every_write_is_a_change_with_both_images(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA))
+        accounts.put("accounts", rows(("north", 1, "ada", "12.00")))
+        accounts.delete("accounts", keys(("north", 1)))
+        first, second, third = all_changes(accounts)
+        assert [c["op"] for c in (first, second, third)] == ["put", "put", "delete"]
+        assert first["before"] is None
+        assert first["after"] == second["before"]
+        assert second["after"] == third["before"]
+        assert second["after"]["balance"] == Decimal("12.00")
+        assert third["after"] is None
+        assert [c["sequence"] for c in (first, second, third)] == [1, 2, 3]
+        assert first["time"] <= third["time"]
+
+    def test_changes_start_and_stop_anywhere(self, accounts: Store) -> None:
+        for start in range(0, 300, 60):
+            accounts.put(
+                "accounts", rows(*[("x", i, None, None) for i in range(start, start + 60)])
+            )
+        whole = history(accounts)[1]
+        for after in range(0, len(whole), 5):
+            for upto in (None, after, after + 1, after + 13):
+                batches = list(accounts.changes("accounts", 1, after, upto, batch_rows=4))
+                assert all(batch.num_rows <= 4 for batch in batches)
+                assert all(batch.schema.equals(change_schema(SCHEMA)) for batch in batches)
+                got = [change for batch in batches for change in batch.to_pylist()]
+                assert got == whole[after:upto]
+
+    def test_changes_select_columns(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA))
+        region = next(r for r, held in accounts.log("accounts").items() if held.last)
+        (batch,) = accounts.changes("accounts", region, columns=["owner"])
+        assert batch.column("after").to_pylist() == [{"owner": "ada"}]
+
+    def test_trimming_keeps_what_a_consumer_needs(self, accounts: Store) -> None:
+        accounts.register("accounts", "views")
+        for i in range(30):
+            accounts.put("accounts", rows(("x", i, None, None)))
+        assert accounts.trim("accounts") == 0
+        held = accounts.log("accounts")
+        accounts.acknowledge("accounts", "views", {r: h.last // 2 for r, h in held.items()})
+        removed = accounts.trim("accounts")
+        assert removed == sum(h.last // 2 for h in held.values())
+        rest = accounts.log("accounts")
+        assert {r: h.first for r, h in rest.items()} == {
+            r: h.last // 2 + 1 for r, h in held.items()
+        }
+        with pytest.raises(LogTrimmed, match="register a consumer"):
+            list(accounts.changes("accounts", 0, 0))
+        assert len(list(accounts.changes("accounts", 0, rest[0].first - 1))) == 1
+        accounts.acknowledge("accounts", "views", {0: 0})
+        accounts.unregister("accounts", "views")
+        accounts.trim("accounts")
+        assert all(h.first == h.last + 1 for h in accounts.log("accounts").values())
+        accounts.put("accounts", rows(("x", 0, "again", None)))
+        assert max(c["sequence"] for c in _held_changes(accounts)) > 1
+
+    def test_an_unknown_consumer_can_not_acknowledge(self, accounts: Store) -> None:
+        with pytest.raises(UnknownConsumer, match="nobody"):
+            accounts.acknowledge("accounts", "nobody", {0: 1})
+
+    def test_a_snapshot_repeats_and_holds_the_log(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(*[("x", i, "old", None) for i in range(40)]))
+        before = content(accounts)
+        with accounts.snapshot("accounts") as snapshot:
+            accounts.put("accounts", rows(*[("x", i, "new", None) for i in range(20, 60)]))
+            accounts.delete("accounts", keys(*[("x", i) for i in range(10)]))
+            accounts.put("accounts", rows(("x", 3, "back", None)))
+            accounts.trim("accounts")
+            again = [tuple(r.values()) for b in snapshot.scan(batch_rows=6) for r in b.to_pylist()]
+            assert again == before
+            part = snapshot.scan(["id"], start=("x", 5), stop=("x", 25))
+            assert [r["id"] for b in part for r in b.to_pylist()] == list(range(5, 25))
+            positions = dict(snapshot.positions)
+            assert content(accounts, at=positions) == before
+        assert accounts.trim("accounts") > 0
+        with pytest.raises(LogTrimmed):
+            content(accounts, at=positions)
+        with pytest.raises(LogTrimmed, match="closed"):
+            snapshot.scan()
+
+
+def _held_changes(store: Store) -> list[dict[str, Any]]:
+    return [
+        change
+        for region, held in store.log("accounts").items()
+        for batch in store.changes("accounts", region, held.first - 1)
+        for change in batch.to_pylist()
+    ]
+
+
+class TestTestAndSet:
+    def test_by_value_only_the_expected_row_is_replaced(self, accounts: Store) -> None:
+        key = keys(("north", 1))
+        assert accounts.test_and_set("accounts", key, rows(ADA), expected=rows(BOB)) is None
+        assert accounts.test_and_set("accounts", key, rows(ADA)) is not None
+        assert accounts.test_and_set("accounts", key, rows(ADA)) is None
+        new = rows(("north", 1, "ada", "11.00"))
+        assert accounts.test_and_set("accounts", key, new, expected=rows(ADA)) is not None
+        assert accounts.test_and_set("accounts", key, None, expected=rows(ADA)) is None
+        assert accounts.test_and_set("accounts", key, None, expected=new) is not None
+        assert content(accounts) == []
+        assert [c["op"] for c in all_changes(accounts)] == ["put", "put", "delete"]
+
+    def test_by_version_only_an_unchanged_row_is_replaced(self, accounts: Store) -> None:
+        key = keys(("north", 1))
+        assert accounts.version("accounts", key) == 0
+        first = accounts.test_and_set("accounts", key, rows(ADA), version=0)
+        assert first == accounts.version("accounts", key)
+        assert accounts.test_and_set("accounts", key, rows(ADA), version=0) is None
+        accounts.put("accounts", rows(BOB, ADA))
+        assert accounts.test_and_set("accounts", key, None, version=first) is None
+        assert accounts.version("accounts", key) > (first or 0)
+        accounts.delete("accounts", key)
+        accounts.put("accounts", rows(ADA))
+        assert accounts.version("accounts", key) > (first or 0) + 1
+
+    def test_the_row_must_have_the_key(self, accounts: Store) -> None:
+        with pytest.raises(WrongKey):
+            accounts.test_and_set("accounts", keys(("north", 1)), rows(BOB))
+
+    def test_counting_threads_lose_no_step(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(("n", 0, None, "0.00")))
+        key = keys(("n", 0))
+
+        def count() -> None:
+            done = 0
+            while done < 25:
+                version = accounts.version("accounts", key)
+                row = accounts.get_row("accounts", ("n", 0)) or {}
+                new = rows(("n", 0, None, row["balance"] + 1))
+                done += accounts.test_and_set("accounts", key, new, version=version) is not None
+
+        threads = [threading.Thread(target=count) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert content(accounts)[0][3] == Decimal("100.00")
+
+
+class Recorder(Observer):
+    """Notes what it sees; refuses owners called mallory; fails after owners called trudy."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, list[Any], list[Any]]] = []
+
+    def before(self, write: Write) -> None:
+        self._note("before", write)
+        owners = [row and row["owner"] for row in write.after.to_pylist()]
+        if "mallory" in owners:
+            raise ValueError("mallory may not bank here")
+
+    def after(self, write: Write) -> None:
+        self._note("after", write)
+        if "trudy" in [row and row["owner"] for row in write.after.to_pylist()]:
+            raise ValueError("no trudy")
+
+    def _note(self, when: str, write: Write) -> None:
+        images = write.before.to_pylist(), write.after.to_pylist()
+        self.seen.append((when, write.op, *images))
+        assert len(write.sequences) == len(images[0])
+
+
+class TestObservers:
+    def test_an_observer_sees_both_images_before_and_after(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA))
+        recorder = Recorder()
+        accounts.attach("accounts", recorder)
+        accounts.put("accounts", rows(("north", 1, "eve", None)))
+        accounts.delete("accounts", keys(("north", 1)))
+        whens = [(when, op) for when, op, *_ in recorder.seen]
+        assert whens == [(when, op) for op in ("put", "delete") for when in ("before", "after")]
+        assert recorder.seen[0][2][0]["owner"] == "ada"
+        assert recorder.seen[0][3][0]["owner"] == "eve"
+        assert recorder.seen[2][3] == [None]
+
+    def test_a_rejected_write_changes_nothing_in_any_region(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(*[("x", i, "a", None) for i in range(30)]))
+        accounts.attach("accounts", Recorder())
+        before, log = content(accounts), accounts.log("accounts")
+        batch = [("x", i, "b", None) for i in range(60)] + [("y", 99, "mallory", None)]
+        with pytest.raises(WriteRejected, match="mallory may not bank here"):
+            accounts.put("accounts", rows(*batch))
+        assert content(accounts) == before
+        assert accounts.log("accounts") == log
+
+    def test_a_failure_after_the_write_says_that_it_stands(self, accounts: Store) -> None:
+        accounts.attach("accounts", Recorder())
+        with pytest.raises(ObserverFailed, match="committed"):
+            accounts.put("accounts", rows(("x", 1, "trudy", None)))
+        assert content(accounts) == [("x", 1, "trudy", None)]
+
+    def test_a_detached_observer_sees_nothing_more(self, accounts: Store) -> None:
+        recorder = Recorder()
+        accounts.attach("accounts", recorder)
+        accounts.detach("accounts", recorder)
+        accounts.put("accounts", rows(("x", 1, "mallory", None)))
+        assert recorder.seen == []
+
+    def test_a_named_observer_is_part_of_the_definition(self, accounts: Store) -> None:
+        name = f"{__name__}:Recorder"
+        accounts.attach("accounts", name)
+        assert accounts.describe("accounts").observers == (name,)
+        with pytest.raises(WriteRejected):
+            accounts.put("accounts", rows(("x", 1, "mallory", None)))
+        accounts.detach("accounts", name)
+        assert accounts.put("accounts", rows(("x", 1, "mallory", None))).rows == 1

@@ -1,0 +1,62 @@
+"""Random columns and values of every stored type, for property tests."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from everview.schema import arrow_type
+
+TYPES = (
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(5,2)",
+    "DECIMAL(18,0)", "DECIMAL(19,3)", "DECIMAL(38,10)", "DECIMAL(38,38)", "STRING", "BINARY",
+    "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
+)  # fmt: skip
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def values(name: str) -> st.SearchStrategy[Any]:
+    """Values of a type as Python objects, extremes included."""
+    arrow = arrow_type(name)
+    if pa.types.is_boolean(arrow):
+        return st.booleans()
+    if pa.types.is_integer(arrow):
+        half = 1 << (arrow.bit_width - 1)
+        return st.integers(-half, half - 1) | st.sampled_from([-half, -1, 0, 1, half - 1])
+    if pa.types.is_floating(arrow):
+        return st.floats(width=arrow.bit_width)
+    if pa.types.is_decimal(arrow):
+        top = 10**arrow.precision - 1
+        return (st.integers(-top, top) | st.sampled_from([-top, 0, top])).map(
+            lambda n, scale=arrow.scale: Decimal((int(n < 0), _digits(n), -scale))
+        )
+    if name == "STRING":
+        return st.text(max_size=20) | st.text("\0a\u00e9\U0001f600", max_size=6)
+    if name == "BINARY":
+        return st.binary(max_size=20) | st.binary(max_size=3).map(lambda b: b"\0\xff" + b)
+    if name == "DATE":
+        return st.dates()
+    tz = dt.UTC if name == "TIMESTAMP" else None
+    return st.datetimes().map(lambda value: value.replace(tzinfo=tz))
+
+
+def column(name: str, found: list[Any]) -> pa.Array:
+    return pa.array(found, arrow_type(name))
+
+
+def order_of(value: Any) -> Any:
+    """What to sort by to get Spark's order: NaN above all numbers, -0.0 equal to 0.0."""
+    if isinstance(value, float):
+        return (value != value, 0.0 if value != value else value + 0.0)
+    if isinstance(value, str):
+        return value.encode()
+    return value
+
+
+def _digits(number: int) -> tuple[int, ...]:
+    return tuple(map(int, str(abs(number))))
