@@ -41,7 +41,7 @@ _ARROW_BY_NAME: dict[str, pa.DataType] = {
 }
 _NAME_BY_ARROW = {
     arrow: name
-    for name, arrow in reversed(_ARROW_BY_NAME.items())
+    for name, arrow in _ARROW_BY_NAME.items()
     if name not in ("BYTE", "SHORT", "INTEGER", "LONG", "REAL", "TIMESTAMP_LTZ")
 }
 _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")

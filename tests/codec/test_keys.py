@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -63,12 +66,27 @@ def test_a_single_key_has_the_bytes_it_has_in_a_batch(key: tuple[str, Any]) -> N
         assert single is not None
 
 
-def test_keys_spread_over_all_regions_and_stay_there() -> None:
-    keys = [number.to_bytes(8, "big") for number in range(10_000)]
-    regions = regions_of(keys, 7)
-    assert regions.tolist() == [region_of(key, 7) for key in keys]
-    counts = [regions.tolist().count(region) for region in range(7)]
-    assert min(counts) > 1_000
+@given(st.lists(st.binary(min_size=1, max_size=40), min_size=1), st.integers(1, 1024))
+@example([b"\0", b"\0\0"], 3)
+def test_the_region_of_a_key_is_the_same_alone_and_in_a_batch(
+    keys: list[bytes], regions: int
+) -> None:
+    found = regions_of(pa.array(keys, pa.binary()), regions).tolist()
+    assert found == [region_of(key, regions) for key in keys]
+    assert found[-1:] == regions_of(pa.array(keys, pa.binary())[-1:], regions).tolist()
+    assert max(found) < regions
+
+
+@pytest.mark.parametrize("kind", ["INT", "BIGINT", "STRING", "DATE"])
+@pytest.mark.parametrize("stride", [1, 7, 1024])
+def test_keys_spread_over_all_regions(kind: str, stride: int) -> None:
+    made = [n * stride for n in range(8_000)]
+    rows = [(f"customer#{n}" if kind == "STRING" else n,) for n in made]
+    if kind == "DATE":
+        rows = [(dt.date(1, 1, 1) + dt.timedelta(days=n % 3_000_000),) for n in made]
+    counts = np.bincount(regions_of(pa.array(encode([kind], rows), pa.binary()), 8), minlength=8)
+    assert counts.min() > 700
+    assert counts.max() < 1_300
 
 
 def test_no_key_is_empty_for_lmdb() -> None:

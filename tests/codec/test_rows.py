@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from everview.codec import RowCodec
 from everview.codec.point import PointDecoder
-from everview.codec.rows import version_of
+from everview.codec.rows import Encoded, version_of
 from everview.errors import Damaged
 from everview.schema import Column, arrow_type
 from tests.values import TYPES, column, values
@@ -48,7 +48,7 @@ def bits(value: Any) -> Any:
 @example((["BINARY"], []), 1)
 def test_rows_come_back_as_they_were(table: Table, first: int) -> None:
     codec, batch = codec_and_batch(table)
-    encoded = codec.encode(batch)
+    encoded = Encoded(codec.encode(batch))
     encoded.stamp(first)
     arrays = codec.decode(encoded.data, encoded.offsets[:-1], range(len(codec.columns)))
     for array, original in zip(arrays, batch.columns, strict=True):
@@ -66,7 +66,7 @@ def test_any_choice_of_columns_and_any_slice_is_the_same_as_the_whole(
     codec, batch = codec_and_batch(table)
     start = data.draw(st.integers(0, batch.num_rows))
     chosen = data.draw(st.lists(st.sampled_from(range(batch.num_columns)), unique=True))
-    encoded = codec.encode(batch.slice(start))
+    encoded = Encoded(codec.encode(batch.slice(start)))
     encoded.stamp(1)
     arrays = codec.decode(encoded.data, encoded.offsets[:-1], chosen)
     for array, i in zip(arrays, chosen, strict=True):
@@ -76,7 +76,7 @@ def test_any_choice_of_columns_and_any_slice_is_the_same_as_the_whole(
 @given(tables())
 def test_a_row_alone_decodes_as_in_a_batch(table: Table) -> None:
     codec, batch = codec_and_batch(table)
-    encoded = codec.encode(batch)
+    encoded = Encoded(codec.encode(batch))
     encoded.stamp(5)
     points = PointDecoder(codec.columns, codec.version)
     everything = range(len(codec.columns))
@@ -87,7 +87,7 @@ def test_a_row_alone_decodes_as_in_a_batch(table: Table) -> None:
 @given(tables().filter(lambda table: len(table[1]) > 0), st.data())
 def test_a_changed_byte_never_goes_unnoticed(table: Table, data: st.DataObject) -> None:
     codec, batch = codec_and_batch(table)
-    encoded = codec.encode(batch)
+    encoded = Encoded(codec.encode(batch))
     encoded.stamp(1)
     damaged = np.array(encoded.data[: encoded.offsets[-1]])
     place = data.draw(st.integers(0, len(damaged) - 1))
@@ -110,4 +110,4 @@ def test_equal_rows_have_equal_bytes_whatever_lies_under_their_nulls() -> None:
         pa.string(), 2, [valid, pa.py_buffer(np.array([0, 3, 4], np.int32)), pa.py_buffer(b"xxxb")]
     )
     dirty = pa.record_batch([dirty_numbers, dirty_text], names=["n", "s"])
-    assert codec.encode(plain).rows.equals(codec.encode(dirty).rows)
+    assert codec.encode(plain).equals(codec.encode(dirty))

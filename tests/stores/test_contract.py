@@ -266,6 +266,14 @@ class TestChanges:
         with pytest.raises(LogTrimmed, match="closed"):
             snapshot.scan()
 
+    def test_a_snapshot_keeps_the_order_of_long_keys(self, accounts: Store) -> None:
+        wanted = [("k" * 700, i, None, None) for i in range(20)]
+        accounts.put("accounts", rows(*wanted))
+        with accounts.snapshot("accounts") as snapshot:
+            accounts.delete("accounts", keys(*[row[:2] for row in wanted[::3]]))
+            batches = snapshot.scan(batch_rows=4)
+            assert [tuple(r.values()) for b in batches for r in b.to_pylist()] == wanted
+
 
 def _held_changes(store: Store) -> list[dict[str, Any]]:
     return [

@@ -8,12 +8,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from everview.schema import is_variable
-
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
+_STORAGE: dict[pa.DataType, np.dtype[Any]] = {
+    pa.bool_(): np.dtype("u1"),
+    pa.uint8(): np.dtype("u1"),
+    pa.int8(): np.dtype("i1"),
+    pa.int16(): np.dtype("<i2"),
+    pa.int32(): np.dtype("<i4"),
+    pa.int64(): np.dtype("<i8"),
+    pa.float32(): np.dtype("<f4"),
+    pa.float64(): np.dtype("<f8"),
+    pa.date32(): np.dtype("<i4"),
+    pa.timestamp("us"): np.dtype("<i8"),
+    pa.timestamp("us", tz="UTC"): np.dtype("<i8"),
+}
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _HIGH = np.uint64(32)
 
@@ -28,6 +39,12 @@ def binary_array(data: Any, offsets: npt.NDArray[Any]) -> pa.BinaryArray:
 def fixed_binary(matrix: npt.NDArray[Any], width: int) -> pa.BinaryArray:
     """A binary array whose values are the rows of a packed matrix."""
     return binary_array(matrix, np.arange(len(matrix) + 1, dtype=np.int64) * width)
+
+
+def zeros(lengths: Ints) -> pa.BinaryArray:
+    """Values of zero bytes, of the given lengths, to pad others with."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return binary_array(np.zeros(int(offsets[-1]), np.uint8), offsets)
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
@@ -73,19 +90,10 @@ def valid_of(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def storage_dtype(arrow: pa.DataType) -> np.dtype[Any]:
-    """How a column lies in the fixed part of a row; for strings, the end of its bytes."""
-    if is_variable(arrow):
-        return np.dtype("<u4")
-    if pa.types.is_boolean(arrow):
-        return np.dtype("u1")
+    """How a fixed-width column lies in a row."""
     if pa.types.is_decimal(arrow):
         return np.dtype("<i8") if arrow.precision <= 18 else np.dtype("V16")
-    if pa.types.is_date32(arrow):
-        return np.dtype("<i4")
-    if pa.types.is_timestamp(arrow):
-        return np.dtype("<i8")
-    native: np.dtype[Any] = np.dtype(arrow.to_pandas_dtype())
-    return native.newbyteorder("<")
+    return _STORAGE[arrow]
 
 
 def array_of(arrow: pa.DataType, values: npt.NDArray[Any], valid: pa.Buffer | None) -> pa.Array:

@@ -6,8 +6,9 @@ composite is too. Equal keys have equal bytes: -0.0 is 0.0 and all NaNs are one,
 
 from __future__ import annotations
 
-import zlib
+import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ import pyarrow.compute as pc
 
 from everview.codec.buffers import (
     Bytes,
+    Words,
     data_of,
     fixed_binary,
     offsets_of,
     values_of,
+    zeros,
 )
 from everview.schema import Column, is_variable
 
@@ -44,15 +47,43 @@ class KeyCodec:
         return fixed_binary(matrix, matrix.shape[1])
 
 
-def regions_of(keys: list[bytes], regions: int) -> npt.NDArray[np.uint16]:
-    """The region of each key: CRC-32 of its bytes, scaled to the number of regions."""
-    hashes = np.fromiter(map(zlib.crc32, keys), np.uint64, len(keys))
-    return ((hashes * np.uint64(regions)) >> np.uint64(32)).astype(np.uint16)
+def regions_of(keys: pa.BinaryArray, regions: int) -> npt.NDArray[np.uint16]:
+    """The region of each key: a multilinear hash of its 8-byte words, scaled to the regions."""
+    offsets = offsets_of(keys).astype(np.int64)
+    lengths = np.diff(offsets)
+    if len(lengths) and lengths.min() == lengths.max():
+        width = int(lengths[0])
+        padded = np.zeros((len(lengths), -(-width // 8) * 8), np.uint8)
+        padded[:, :width] = data_of(keys)[offsets[0] : offsets[-1]].reshape(-1, width)
+        words: Words = padded.view("<u8")
+        hashes: Words = (words * _multipliers(words.shape[1])).sum(axis=1, dtype=np.uint64)
+    else:
+        padding = zeros(-lengths % 8)
+        joined = pc.binary_join_element_wise(keys, padding, pa.scalar(b"", pa.binary()))
+        starts = offsets_of(joined).astype(np.int64) >> 3
+        words = data_of(joined)[: starts[-1] << 3].view("<u8")
+        places = np.arange(len(words)) - np.repeat(starts[:-1], np.diff(starts))
+        factors = _multipliers(int(np.diff(starts).max(initial=0)))
+        hashes = np.add.reduceat(words * factors[places], starts[:-1])
+    return ((hashes >> np.uint64(32)) * np.uint64(regions) >> np.uint64(32)).astype(np.uint16)
 
 
 def region_of(key: bytes, regions: int) -> int:
     """`regions_of` for one key."""
-    return zlib.crc32(key) * regions >> 32
+    count = -(-len(key) // 8)
+    words = struct.unpack(f"<{count}Q", key.ljust(count * 8, b"\0"))
+    factors: list[int] = _multipliers(count).tolist()
+    total: int = sum(word * factor for word, factor in zip(words, factors, strict=True))
+    return (total % (1 << 64) >> 32) * regions >> 32
+
+
+@lru_cache(16)
+def _multipliers(count: int) -> npt.NDArray[np.uint64]:
+    """Odd numbers that look random: multiples of 2^64 / golden ratio, mixed (SplitMix64)."""
+    mixed = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31)) | np.uint64(1)
 
 
 def _encode_column(array: pa.Array) -> pa.BinaryArray:

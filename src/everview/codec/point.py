@@ -54,13 +54,16 @@ class PointDecoder:
     """Decodes single rows of one schema version to Python values."""
 
     def __init__(self, columns: Sequence[Column], version: int) -> None:
-        self._columns = columns
+        self._names = [column.name for column in columns]
         self._head = ROW_FORMAT | version << 16
-        dtypes = [storage_dtype(column.type) for column in columns]
-        codes = "".join(_CODES.get(dtype.str[1:], "16s") for dtype in dtypes)
+        variable = [i for i, column in enumerate(columns) if is_variable(column.type)]
+        self._ends = {column: place for place, column in enumerate(variable)}
+        plain = [i for i in range(len(columns)) if i not in self._ends]
+        self._values = {column: place for place, column in enumerate(plain)}
+        codes = (_CODES.get(storage_dtype(columns[i].type).str[1:], "16s") for i in plain)
         self._bitmap = slice(HEADER, HEADER + (len(columns) + 7) // 8)
-        self._fixed = struct.Struct("<" + codes)
-        self._variable_part = self._bitmap.stop + self._fixed.size
+        self._fixed = struct.Struct(f"<{''.join(codes)}{'I' * len(variable)}")
+        self._strings = self._bitmap.stop + self._fixed.size
         self._to_python = [_converter(column.type) for column in columns]
 
     def decode(self, row: bytes, positions: Sequence[int]) -> dict[str, Any]:
@@ -68,23 +71,19 @@ class PointDecoder:
         self._check(row)
         nulls = int.from_bytes(row[self._bitmap], "little")
         fixed = self._fixed.unpack_from(row, self._bitmap.stop)
+        ends = (0, *fixed[len(self._values) :])
         decoded: dict[str, Any] = {}
         for i in positions:
-            column = self._columns[i]
-            if nulls >> i & 1:
-                decoded[column.name] = None
-            elif is_variable(column.type):
-                start, end = self._start_of(i, fixed), self._variable_part + fixed[i]
-                decoded[column.name] = self._to_python[i](row[start:end])
-            else:
-                decoded[column.name] = self._to_python[i](fixed[i])
+            value: Any = None
+            if not nulls >> i & 1:
+                place = self._ends.get(i)
+                if place is None:
+                    value = fixed[self._values[i]]
+                else:
+                    value = row[self._strings + ends[place] : self._strings + ends[place + 1]]
+                value = self._to_python[i](value)
+            decoded[self._names[i]] = value
         return decoded
-
-    def _start_of(self, column: int, fixed: tuple[Any, ...]) -> int:
-        for earlier in range(column - 1, -1, -1):
-            if is_variable(self._columns[earlier].type):
-                return int(self._variable_part + fixed[earlier])
-        return self._variable_part
 
     def _check(self, row: bytes) -> None:
         head = int.from_bytes(row[:8], "little")

@@ -2,7 +2,8 @@
 
     0  u8  row format (1)        1  u8  zero       2  u16 schema version
     4  u32 checksum              8  u64 version: the sequence of the change that wrote the row
-    16 null bitmap, then the fixed part, then the variable part, then zeros to a multiple of 8
+    16 null bitmap; values of the fixed-width columns; u32 ends of the strings in the variable
+       part; the variable part; zeros to a multiple of 8
 
 A row holds all its columns, the key's too. Batches are encoded and decoded column by column.
 """
@@ -32,6 +33,7 @@ from everview.codec.buffers import (
     valid_of,
     values_of,
     word_sums,
+    zeros,
 )
 from everview.errors import Damaged
 from everview.schema import Column, is_variable
@@ -49,39 +51,43 @@ class RowCodec:
         self.columns = tuple(columns)
         self.version = version
         self._head = np.uint64(ROW_FORMAT | version << 16)
-        fields: list[tuple[str, Any]] = [
-            ("head", "<u8"),
-            ("version", "<u8"),
-            ("nulls", "u1", ((len(self.columns) + 7) // 8,)),  # type: ignore[list-item]
+        self.variable = [i for i, c in enumerate(self.columns) if is_variable(c.type)]
+        values = [
+            (f"c{i}", storage_dtype(column.type))
+            for i, column in enumerate(self.columns)
+            if i not in self.variable
         ]
-        fields += [(f"c{i}", storage_dtype(c.type)) for i, c in enumerate(self.columns)]
-        self.dtype = np.dtype(fields)
-        self._variable = [i for i, c in enumerate(self.columns) if is_variable(c.type)]
-        self._place = {column: place for place, column in enumerate(self._variable)}
+        self.dtype = np.dtype(
+            [
+                ("head", "<u8"),
+                ("version", "<u8"),
+                ("nulls", "u1", ((len(self.columns) + 7) // 8,)),
+                *values,
+                ("ends", "<u4", (len(self.variable),)),
+            ]
+        )
 
-    def encode(self, batch: pa.RecordBatch) -> Encoded:
-        """Rows of the batch, not yet stamped with their versions."""
+    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """Rows of the batch, still without versions and checksums (see `Encoded`)."""
         count = batch.num_rows
         fixed = np.zeros(count, self.dtype)
         fixed["head"] = self._head
-        ends = np.zeros(count, np.int64)
-        variable = []
+        end = np.zeros(count, np.int64)
+        strings: list[pa.BinaryArray] = []
         for i, column in enumerate(self.columns):
             array = batch.column(i)
             if array.null_count:
                 fixed["nulls"][:, i >> 3] |= (~valid_of(array)).view(np.uint8) << np.uint8(i & 7)
             if is_variable(column.type):
                 array = _present_bytes(array)
-                ends += np.diff(offsets_of(array))
-                if count and ends.max() > 0xFFFF_FFF0:
-                    raise OverflowError("a row's strings exceed 4 GiB")
-                variable.append(array)
-                fixed[f"c{i}"] = ends
+                end += np.diff(offsets_of(array))
+                fixed["ends"][:, len(strings)] = end
+                strings.append(array)
             else:
                 fixed[f"c{i}"] = values_of(array)
-        padding = -(self.dtype.itemsize + ends) % 8
-        parts = [fixed_binary(fixed, self.dtype.itemsize), *variable, _zeros(padding)]
-        return Encoded(pc.binary_join_element_wise(*parts, _EMPTY))
+        padding = -(self.dtype.itemsize + end) % 8
+        parts = [fixed_binary(fixed, self.dtype.itemsize), *strings, zeros(padding)]
+        return pc.binary_join_element_wise(*parts, _EMPTY)
 
     def decode(
         self, data: Any, starts: Ints, columns: Sequence[int], checked: bool = False
@@ -91,32 +97,51 @@ class RowCodec:
         Unless `checked` by an enclosing checksum, the rows must fill `data` side by side, and
         each is held against its own. Raises `Damaged` for the first row that fails.
         """
+        if len(starts) == 0:
+            return [pa.array([], self.columns[i].type) for i in columns]
         if not checked:
             self._check(data, starts)
         fixed = gather(data, starts, self.dtype)
         if checked and np.any(fixed["head"] & _CHECKSUM_MASK != self._head):
             raise Damaged(self._foreign(fixed["head"]))
-        return [self._column(data, starts, fixed, i) for i in columns]
+        some_null = np.bitwise_or.reduce(fixed["nulls"], axis=0)
+        pieces = None
+        if any(i in self.variable for i in columns):
+            pieces = self._pieces(data, starts, fixed)
+        arrays = []
+        for i in columns:
+            null = some_null[i >> 3] >> (i & 7) & 1
+            valid = _validity(fixed["nulls"][:, i >> 3], i & 7) if null else None
+            arrays.append(self._column(fixed, pieces, i, valid))
+        return arrays
 
-    def _column(self, data: Any, starts: Ints, fixed: npt.NDArray[Any], i: int) -> pa.Array:
-        column = self.columns[i]
-        valid = None
-        if column.nullable:
-            null = fixed["nulls"][:, i >> 3] >> np.uint8(i & 7) & np.uint8(1)
-            if null.any():
-                valid = aligned(np.packbits(null ^ np.uint8(1), bitorder="little"))
-        if not is_variable(column.type):
-            return array_of(column.type, fixed[f"c{i}"], valid)
-        place = self._place[i]
+    def _pieces(self, data: Any, starts: Ints, fixed: npt.NDArray[Any]) -> pa.BinaryArray:
+        """The strings of every row and, after each row's, the gap before the next row's.
+
+        Rows ascend in `data`, so strings and gaps are one binary array without copying.
+        """
+        borders = np.empty((len(starts), len(self.variable) + 1), np.int32)
         base = starts + self.dtype.itemsize
-        first = base + fixed[f"c{self._variable[place - 1]}"] if place else base
-        strings = _pick(data, first, base + fixed[f"c{i}"])
-        _, offsets, values = strings.buffers()
-        return pa.Array.from_buffers(column.type, len(starts), [valid, offsets, values])
+        borders[:, 0] = base
+        np.add(base[:, None], fixed["ends"], out=borders[:, 1:], casting="unsafe")
+        return binary_array(data, np.append(borders.ravel(), borders[-1:, -1:]))
+
+    def _column(
+        self,
+        fixed: npt.NDArray[Any],
+        pieces: pa.BinaryArray | None,
+        i: int,
+        valid: pa.Buffer | None,
+    ) -> pa.Array:
+        arrow = self.columns[i].type
+        if pieces is None or i not in self.variable:
+            return array_of(arrow, fixed[f"c{i}"], valid)
+        every = len(self.variable) + 1
+        mine = np.arange(self.variable.index(i), len(pieces), every, dtype=np.int32)
+        _, offsets, values = pieces.take(pa.array(mine)).buffers()
+        return pa.Array.from_buffers(arrow, len(fixed), [valid, offsets, values])
 
     def _check(self, data: Any, starts: Ints) -> None:
-        if len(starts) == 0:
-            return
         heads = gather(data, starts, np.dtype("<u8"))
         if np.any(heads & _CHECKSUM_MASK != self._head):
             raise Damaged(self._foreign(heads))
@@ -134,7 +159,7 @@ class RowCodec:
 
 
 class Encoded:
-    """Encoded rows that wait for their versions."""
+    """Encoded rows that wait for their versions; they may be stamped again."""
 
     def __init__(self, rows: pa.BinaryArray) -> None:
         self.rows = rows
@@ -156,7 +181,8 @@ class Encoded:
         words = self.data.view(np.uint64)
         heads = self.offsets[:-1] >> 3
         words[heads + 1] = versions
-        words[heads] |= fold(self._sums + versions).astype(np.uint64) << np.uint64(32)
+        checksums = fold(self._sums + versions).astype(np.uint64)
+        words[heads] = words[heads] & _CHECKSUM_MASK | checksums << np.uint64(32)
 
 
 def version_of(row: bytes | None) -> int:
@@ -174,21 +200,6 @@ def _present_bytes(array: pa.Array) -> pa.BinaryArray:
     return binary.fill_null(b"") if binary.null_count else binary
 
 
-def _zeros(lengths: Ints) -> pa.BinaryArray:
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return binary_array(np.zeros(int(offsets[-1]), np.uint8), offsets)
-
-
-def _pick(data: Any, first: Ints, end: Ints) -> pa.BinaryArray:
-    """The pieces data[first:end], copied together by Arrow.
-
-    The pieces ascend, so pieces and the gaps between them are one binary array; keep every other.
-    """
-    count = len(first)
-    if count == 0:
-        return pa.array([], pa.binary())
-    borders = np.empty(2 * count + 1, np.int32)
-    borders[0:-1:2] = first
-    borders[1::2] = end
-    borders[-1] = end[-1]
-    return binary_array(data, borders).take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+def _validity(nulls: npt.NDArray[np.uint8], bit: int) -> pa.Buffer:
+    """An Arrow validity bitmap from one bit of every row's null bitmap."""
+    return aligned(np.packbits(~nulls >> np.uint8(bit) & np.uint8(1), bitorder="little"))

@@ -62,7 +62,7 @@ class Layout:
     def encode_row(self, row: pa.Table) -> bytes:
         """A single row, without a version."""
         batch = row.combine_chunks().to_batches()[0]
-        return self.rows.encode(batch).rows[0].as_py()  # type: ignore[no-any-return]
+        return self.rows.encode(batch)[0].as_py()  # type: ignore[no-any-return]
 
     def arrow(self, positions: Sequence[int]) -> pa.Schema:
         return pa.schema([self.schema.arrow.field(i) for i in positions])

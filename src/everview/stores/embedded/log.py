@@ -58,8 +58,11 @@ def append(
     b"" stands for no before-image; without `after`, all are deletes.
     """
     now = time.time_ns() // 1000
-    old_lengths = np.fromiter(map(len, before), np.uint32, len(before))
-    new_lengths = np.zeros(len(before), np.uint32) if after is None else after.lengths
+    new_lengths = old_lengths = np.zeros(len(before), np.uint32)
+    if any(before):
+        old_lengths = np.fromiter(map(len, before), np.uint32, len(before))
+    if after is not None:
+        new_lengths = after.lengths
     for start in range(0, len(before), CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, len(before))
         parts = [

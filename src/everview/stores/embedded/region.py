@@ -17,7 +17,6 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
-from everview.codec.buffers import Ints
 from everview.codec.rows import Encoded
 from everview.errors import Damaged, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
@@ -33,24 +32,14 @@ _LAST, _CONSUMERS = b"last", b"consumer/"
 
 @dataclass(frozen=True)
 class Part:
-    """What a write does to one region: sorted, distinct stored keys, and for a put their rows.
+    """What a write does to one region, in pieces that are not too large.
 
-    The row of keys[i] is rows[places[i]].
+    A piece has ascending stored keys and, for a put, their encoded rows. No key comes twice.
     """
 
     op: str
     region: int
-    keys: list[bytes]
-    places: Ints
-    rows: pa.Table | None
-
-    def chunks(self, size: int) -> Iterator[tuple[list[bytes], pa.RecordBatch | None]]:
-        for start in range(0, len(self.keys), size):
-            keys, places = self.keys[start : start + size], self.places[start : start + size]
-            batch = None
-            if self.rows is not None:
-                batch = self.rows.take(pa.array(places)).combine_chunks().to_batches()[0]
-            yield keys, batch
+    pieces: list[tuple[list[bytes], Encoded | None]]
 
 
 class Region:
@@ -67,24 +56,21 @@ class Region:
         value = txn.get(_LAST, db=self._meta)
         return 0 if value is None else int(_NUMBER.unpack(value)[0])
 
-    def write(self, txn: lmdb.Transaction, part: Part, chunk_rows: int) -> Iterator[Write]:
-        """Apply a part, chunk by chunk, each of which is yielded as the `Write` it was."""
-        for keys, batch in part.chunks(chunk_rows):
+    def write(self, txn: lmdb.Transaction, part: Part) -> Iterator[Write]:
+        """Apply a part, piece by piece, each of which is yielded as the `Write` it was."""
+        for keys, after in part.pieces:
             before = self._existing(txn, keys)
-            if batch is None:
+            first = self.last(txn) + 1
+            if after is None:
                 keys = [key for key, old in zip(keys, before, strict=True) if old]
                 before = [old for old in before if old]
-            if not keys:
-                continue
-            first = self.last(txn) + 1
-            after = None
-            if batch is None:
                 for key in keys:
                     txn.delete(key, db=self.rows)
             else:
-                after = self.layout.rows.encode(batch)
                 after.stamp(first)
                 self._put(txn, keys, after.rows.to_pylist())
+            if not keys:
+                continue
             log.append(txn, self._log, self.layout.schema.version, first, before, after)
             txn.put(_LAST, _NUMBER.pack(first + len(keys) - 1), db=self._meta)
             yield Write(

@@ -65,9 +65,7 @@ class Scan:
     @property
     def _high(self) -> bytes | None:
         """A stored key that no stored key of the range exceeds."""
-        if self.stop is None or len(self.stop) <= PREFIX:
-            return self.stop
-        return self.stop[:PREFIX] + b"\xff" * DIGEST
+        return None if self.stop is None else _run_end(stored_key(self.stop))
 
     def _items(self, cursor: lmdb.Cursor, undo: dict[bytes, bytes]) -> Iterator[list[Item]]:
         """Stored keys and values; long keys that agree in their prefix stay in one batch."""
@@ -83,7 +81,7 @@ class Scan:
                 del items[bisect_right(items, high, key=_key) :]
                 done = True
             if undo:
-                end = len(pending) if done else bisect_right(pending, items[-1][0])
+                end = len(pending) if done else bisect_right(pending, _run_end(items[-1][0]))
                 items = [item for item in items if item[0] not in undo]
                 items += [(key, undo[key]) for key in pending[:end] if undo[key]]
                 items.sort(key=_key)
@@ -207,6 +205,11 @@ def _extend(items: list[Item], stream: Iterator[Item], prefix: bytes) -> Iterato
             return chain([item], stream)
         items.append(item)
     return iter(())
+
+
+def _run_end(stored: bytes) -> bytes:
+    """The greatest stored key that belongs in one batch with this one."""
+    return stored if len(stored) < LONGEST else stored[:PREFIX] + b"\xff" * DIGEST
 
 
 def _key(item: Item) -> bytes:

@@ -48,7 +48,7 @@ from everview.stores.embedded.observers import Observers
 from everview.stores.embedded.region import Part, Region, located
 from everview.stores.embedded.scan import Scan, join, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
-from everview.stores.embedded.writer import GET, Test, Writer, split
+from everview.stores.embedded.writer import Test, Writer, split_keys, split_lookup, split_rows
 
 _OPS = pa.array([DELETE, PUT])
 
@@ -134,12 +134,11 @@ class EmbeddedStore(Store):
 
     def put(self, table: str, rows: pa.Table) -> WriteReport:
         layout = self._catalog.layout(table)
-        rows = rows.combine_chunks()
-        return self._write(layout, split(layout, PUT, layout.encode_keys(rows), rows))
+        return self._write(layout, split_rows(layout, rows.combine_chunks()))
 
     def delete(self, table: str, keys: pa.Table) -> WriteReport:
         layout = self._catalog.layout(table)
-        return self._write(layout, split(layout, DELETE, layout.encode_keys(keys)))
+        return self._write(layout, split_keys(layout, layout.encode_keys(keys)))
 
     def test_and_set(
         self,
@@ -154,11 +153,12 @@ class EmbeddedStore(Store):
         keys = layout.encode_keys(key)
         if row is not None and layout.encode_keys(row) != keys:
             raise WrongKey(f"table {layout.schema.name}: the row to set has another key")
-        part = split(layout, DELETE if row is None else PUT, keys, row)[0]
+        part = (split_keys(layout, keys) if row is None else split_rows(layout, row))[0]
+        place = part.pieces[0][0][0]
         wanted = None if expected is None else layout.encode_row(expected)
 
         def passes(txn: lmdb.Transaction, one: Region) -> bool:
-            stored = one.get(txn, part.keys[0])
+            stored = one.get(txn, place)
             if version is not None:
                 return version_of(stored) == version
             return (stored and body(stored)) == (wanted and body(wanted))
@@ -175,15 +175,15 @@ class EmbeddedStore(Store):
         layout = self._catalog.layout(table)
         positions = layout.schema.positions(columns)
         batches, places = [], [np.zeros(0, np.int64)]
-        for part in split(layout, GET, layout.encode_keys(keys)):
-            one = self._region(layout, part.region)
+        for number, stored, asked in split_lookup(layout, layout.encode_keys(keys)):
+            one = self._region(layout, number)
             with one.environment.reading() as txn:
-                found = one.get_many(txn, part.keys)
+                found = one.get_many(txn, stored)
             if found:
                 with located(one):
                     arrays = layout.rows.decode(*join([row for _, row in found]), positions)
                 batches.append(layout.batch(arrays, positions))
-                places.append(_found(part, found))
+                places.append(_found(stored, asked, found))
         rows = pa.Table.from_batches(batches, layout.arrow(positions))
         order = np.concatenate(places)
         back = np.argsort(order, kind="stable")
@@ -205,10 +205,10 @@ class EmbeddedStore(Store):
 
     def version(self, table: str, key: pa.Table) -> int:
         layout = self._catalog.layout(table)
-        part = split(layout, GET, layout.encode_keys(key))[0]
-        one = self._region(layout, part.region)
+        encoded = layout.encode_keys(key)[0].as_py()
+        one = self._region(layout, region_of(encoded, layout.schema.regions))
         with one.environment.reading() as txn:
-            return version_of(one.get(txn, part.keys[0]))
+            return version_of(one.get(txn, stored_key(encoded)))
 
     def scan(
         self,
@@ -333,10 +333,9 @@ def _status(one: Region) -> RegionStatus:
         )
 
 
-def _found(part: Part, found: list[tuple[bytes, bytes]]) -> Ints:
-    """Where in the request the found keys stand."""
-    if len(found) == len(part.keys):
-        return part.places
+def _found(stored: list[bytes], places: Ints, found: list[tuple[bytes, bytes]]) -> Ints:
+    """The places of the keys that were found."""
+    if len(found) == len(stored):
+        return places
     there = {key for key, _ in found}
-    mask = np.fromiter((key in there for key in part.keys), np.bool_, len(part.keys))
-    return part.places[mask]
+    return places[np.fromiter((key in there for key in stored), np.bool_, len(stored))]

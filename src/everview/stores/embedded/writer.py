@@ -1,4 +1,4 @@
-"""Writing a batch: each region's part in a transaction of its own.
+"""Writing a batch: encoded, split by region, each region's part in a transaction of its own.
 
 Without observers the parts are committed one by one, so that writers of other regions go on. An
 observer may still refuse the last part, so with observers all transactions are open until every
@@ -7,58 +7,90 @@ one has agreed; regions are taken in ascending order, which keeps writers from w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 
 import lmdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.codec.buffers import Ints
 from everview.codec.keys import regions_of
+from everview.codec.rows import Encoded
 from everview.errors import PartialWrite
-from everview.stores.base import Observer, Write, WriteReport
+from everview.stores.base import DELETE, PUT, Observer, Write, WriteReport
 from everview.stores.embedded.layout import Layout
 from everview.stores.embedded.observers import ask, tell
 from everview.stores.embedded.region import Part, Region
 
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 32 << 20
-GET = "get"
 Test = Callable[[lmdb.Transaction, Region], bool]
 
 
-def split(
-    layout: Layout, op: str, keys: pa.BinaryArray, rows: pa.Table | None = None
-) -> list[Part]:
-    """A batch by region, each part in key order; for a write, only the last row of each key."""
-    places = np.arange(len(keys), dtype=np.int64)
-    if not _ascending(keys):
-        order = pc.array_sort_indices(keys)
-        keys, places = keys.take(order), order.to_numpy().astype(np.int64)
-        if op != GET:
-            last = np.append(_differs(keys), True)
-            keys, places = keys.filter(pa.array(last)), places[last]
-    regions = regions_of(keys.to_pylist(), layout.schema.regions)
-    parts = []
+def split_rows(layout: Layout, rows: pa.Table) -> list[Part]:
+    """Rows to put, encoded, by region; of several rows with one key the last."""
+    keys, places = _sorted_distinct(layout.encode_keys(rows))
+    if places is not None:
+        rows = rows.take(pa.array(places))
+    parts: dict[int, Part] = {}
+    size = _chunk_rows(layout, rows)
+    for start in range(0, len(keys), size):
+        chunk = keys.slice(start, size)
+        encoded = layout.rows.encode(_one_batch(rows.slice(start, size)))
+        for number, mine in _by_region(layout, chunk):
+            stored, order = layout.stored_keys(chunk.take(pa.array(mine)))
+            part = parts.setdefault(number, Part(PUT, number, []))
+            part.pieces.append((stored, Encoded(encoded.take(pa.array(mine[order])))))
+    return [parts[number] for number in sorted(parts)]
+
+
+def split_keys(layout: Layout, keys: pa.BinaryArray) -> list[Part]:
+    """Keys to delete, by region."""
+    keys, _ = _sorted_distinct(keys)
+    return [
+        Part(DELETE, number, [(layout.stored_keys(keys.take(pa.array(mine)))[0], None)])
+        for number, mine in _by_region(layout, keys)
+    ]
+
+
+def split_lookup(layout: Layout, keys: pa.BinaryArray) -> Iterator[tuple[int, list[bytes], Ints]]:
+    """Keys to look up: region, stored keys in order, and where each stands in the request."""
+    order = pc.array_sort_indices(keys)
+    keys, places = keys.take(order), order.to_numpy().astype(np.int64)
+    for number, mine in _by_region(layout, keys):
+        stored, back = layout.stored_keys(keys.take(pa.array(mine)))
+        yield number, stored, places[mine[back]]
+
+
+def _sorted_distinct(keys: pa.BinaryArray) -> tuple[pa.BinaryArray, Ints | None]:
+    """The keys in order, each once, and where its last came from; None if nothing moved."""
+    if len(keys) < 2 or pc.all(pc.less(keys[:-1], keys[1:])).as_py():
+        return keys, None
+    order = pc.array_sort_indices(keys)
+    keys, places = keys.take(order), order.to_numpy().astype(np.int64)
+    last = np.append(pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False), True)
+    return keys.filter(pa.array(last)), places[last]
+
+
+def _by_region(layout: Layout, keys: pa.BinaryArray) -> Iterator[tuple[int, Ints]]:
+    regions = regions_of(keys, layout.schema.regions)
     for number in np.unique(regions).tolist():
-        mine = np.flatnonzero(regions == number)
-        stored, order = layout.stored_keys(keys.take(pa.array(mine)))
-        parts.append(Part(op, number, stored, places[mine[order]], rows))
-    return parts
+        yield number, np.flatnonzero(regions == number)
 
 
-def _ascending(keys: pa.BinaryArray) -> bool:
-    return len(keys) < 2 or bool(pc.all(pc.less(keys[:-1], keys[1:])).as_py())
+def _chunk_rows(layout: Layout, rows: pa.Table) -> int:
+    """Few enough to stay in the cache, enough for each region, bounded in bytes."""
+    wanted = CHUNK_ROWS * max(1, layout.schema.regions // 4)
+    row_bytes: int = rows.nbytes // max(1, rows.num_rows) + 1
+    return max(1, min(wanted, CHUNK_BYTES // row_bytes))
 
 
-def _differs(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
-    """Which keys differ from the next one."""
-    found: npt.NDArray[np.bool_] = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
-    return found
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    return rows.combine_chunks().to_batches()[0]
 
 
 class Writer:
@@ -113,7 +145,7 @@ class Writer:
                 txn = commits.enter_context(region.environment.writing())
                 if self._test is not None and not self._test(txn, region):
                     continue
-                for write in region.write(txn, part, _chunk_rows(part)):
+                for write in region.write(txn, part):
                     ask(self._observers, write)
                     writes.append(write)
 
@@ -138,10 +170,3 @@ class Writer:
             f"{error} No other region was changed; the same write again completes it.",
             applied,
         )
-
-
-def _chunk_rows(part: Part) -> int:
-    if part.rows is None or part.rows.num_rows == 0:
-        return CHUNK_ROWS
-    row_bytes: int = part.rows.nbytes // part.rows.num_rows + 1
-    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // row_bytes))

@@ -1,0 +1,66 @@
+"""Commands for a whole database: init, status."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+
+import click
+import pyarrow as pa
+
+import everview
+from everview.errors import NotADatabase
+from everview.result import render
+
+
+@click.command()
+@click.argument("db", type=click.Path())
+def init(db: str) -> None:
+    """Create a database in the directory DB.
+
+    A database that is there already is left as it is.
+
+    \b
+    Example:
+      everview init shop.ev
+    """
+    existed = os.path.isdir(db) and _is_database(db)
+    everview.open(db, create=True).close()
+    click.echo(f"{db} is a database already" if existed else f"created {db}")
+
+
+@click.command()
+@click.argument("db", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="All details, as JSON.")
+def status(db: str, as_json: bool) -> None:
+    """Show the tables of DB: rows, changes kept in the log, bytes on disk, regions.
+
+    \b
+    Example:
+      everview init shop.ev
+      everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
+      everview status shop.ev
+      everview status shop.ev --json
+    """
+    with everview.open(db) as database:
+        found = database.status()
+    if as_json:
+        click.echo(json.dumps({"tables": [dataclasses.asdict(table) for table in found]}))
+        return
+    columns = {
+        "table": pa.array([table.name for table in found], pa.string()),
+        "rows": pa.array([table.rows for table in found], pa.int64()),
+        "changes": pa.array([table.changes for table in found], pa.int64()),
+        "bytes": pa.array([table.bytes for table in found], pa.int64()),
+        "regions": pa.array([len(table.regions) for table in found], pa.int32()),
+    }
+    click.echo(render(pa.table(columns), max(1, len(found))))
+
+
+def _is_database(path: str) -> bool:
+    try:
+        everview.open(path).close()
+    except NotADatabase:
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""The command that loads files, and its progress line."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+import everview
+from everview.load import load as load_file
+from everview.result import count_rows
+
+SECONDS_BETWEEN = 0.2
+
+
+@click.command()
+@click.argument("db", type=click.Path())
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--format",
+    type=click.Choice(["parquet", "csv", "json"]),
+    help="Format of the files; by default the suffix tells. json is an object a line.",
+)
+def load(db: str, table: str, files: tuple[str, ...], format: str | None) -> None:
+    """Load FILES into TABLE: Parquet, CSV with a header line, or JSON lines (also .gz).
+
+    Rows with the same key are replaced. In CSV an empty field is NULL and "" the empty string.
+
+    \b
+    Example:
+      everview init shop.ev
+      everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
+      printf 'id,name\\n1,pen\\n2,ink\\n' > items.csv
+      everview load shop.ev items items.csv
+    """
+    with everview.open(db) as database:
+        target = database.table(table)
+        for file in files:
+            begun = time.monotonic()
+            line = ProgressLine(file)
+            try:
+                rows = load_file(target, file, format, line.show)
+            finally:
+                line.clear()
+            took = time.monotonic() - begun
+            name = f"{file}: " if len(files) > 1 else ""
+            click.echo(f"{name}loaded {count_rows(rows)} into {target.name} in {took:.1f} s")
+
+
+class ProgressLine:
+    """One line on a terminal's stderr, rewritten now and then; nothing if it is no terminal."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.begun = self.shown = time.monotonic()
+        self.width = 0
+
+    def show(self, rows: int, part: float) -> None:
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - self.shown < SECONDS_BETWEEN:
+            return
+        self.shown = now
+        rate = rows / (now - self.begun)
+        text = f"{self.name}  {part:4.0%}  {rows:,} rows  {rate:,.0f} rows/s"
+        click.echo("\r" + text.ljust(self.width), nl=False, err=True)
+        self.width = len(text)
+
+    def clear(self) -> None:
+        if self.width:
+            click.echo("\r" + " " * self.width + "\r", nl=False, err=True)

@@ -1,0 +1,57 @@
+"""The group of all commands, and what they have in common: errors and exit codes.
+
+0 is fine, 1 an error, 2 wrong usage, 130 interrupted. A reader that goes away (| head) is fine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+import everview
+from everview.cli.databases import init, status
+from everview.cli.demo import demo
+from everview.cli.loading import load
+from everview.cli.rows import delete, get, put, scan
+from everview.cli.statements import sql
+from everview.errors import EverviewError
+
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """Commands whose errors are a line on stderr and never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except EverviewError as error:
+            click.echo(f"error[{error.code}]: {error}", err=True)
+            for note in getattr(error, "__notes__", ()):
+                click.echo(f"  {note}", err=True)
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # Python flushes stdout once more at exit, which must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(everview.__version__, prog_name="everview")
+def main() -> None:
+    """Everview: SQL views over key-value tables, always current.
+
+    Every command takes the database, a directory, as its first argument.
+    """
+
+
+for _command in (init, sql, load, put, delete, get, scan, status, demo):
+    main.add_command(_command)

@@ -1,0 +1,73 @@
+"""Rows on standard output: as a table for people, as JSON lines or CSV without loss.
+
+JSON lines and CSV are what `everview put DB TABLE -` and `everview load` read.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from everview.intake.documents import format_document
+from everview.result import SHOWN_ROWS, render
+
+FORMATS = click.Choice(["table", "json", "csv"])
+
+
+def print_rows(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], format: str, limit: int | None
+) -> None:
+    """Print rows up to `limit`; a table without a limit shows the first few."""
+    if format == "table":
+        print_table(schema, batches, SHOWN_ROWS if limit is None else limit)
+        return
+    if format == "csv":
+        click.echo(",".join(_csv_cell(name) for name in schema.names))
+    for batch in _first(batches, limit):
+        click.echo("\n".join(_lines(batch, format)))
+
+
+def print_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int) -> None:
+    table = pa.Table.from_batches(list(_first(batches, limit + 1)), schema)
+    click.echo(render(table.slice(0, limit), max(1, limit)))
+    if table.num_rows > limit:
+        click.echo("there are more; --limit shows as many as you say, --format csv or json all")
+
+
+def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows and (limit is None or limit > 0):
+            yield batch if limit is None else batch.slice(0, limit)
+        if limit is not None and (limit := limit - batch.num_rows) <= 0:
+            return
+
+
+def _lines(batch: pa.RecordBatch, format: str) -> Iterator[str]:
+    if format == "json":
+        return map(format_document, batch.to_pylist())
+    columns = [map(_csv_cell, column.to_pylist()) for column in batch.columns]
+    return map(",".join, zip(*columns, strict=True))
+
+
+def _csv_cell(value: Any) -> str:
+    """NULL is an empty field, the empty string a quoted one."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        value = base64.b64encode(value).decode("ascii")
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, date):
+        return value.isoformat()
+    text = str(value)
+    if text and not set(text) & set(',"\r\n') and text == text.strip():
+        return text
+    return '"' + text.replace('"', '""') + '"'

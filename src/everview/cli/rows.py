@@ -1,0 +1,150 @@
+"""Commands for rows: put, delete, get, scan."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import pyarrow as pa
+
+import everview
+from everview.cli.keys import parse_bound, parse_keys
+from everview.cli.output import FORMATS, print_rows
+from everview.errors import DataError
+from everview.intake import documents_to_arrow
+from everview.intake.documents import format_document, parse_document
+from everview.load import read_json_lines
+from everview.result import count_rows
+from everview.stores.base import BATCH_ROWS
+
+# A key may begin with a minus sign.
+_KEYS = {"ignore_unknown_options": True}
+
+
+@click.command()
+@click.argument("db", type=click.Path())
+@click.argument("table")
+@click.argument("rows", nargs=-1, required=True)
+def put(db: str, table: str, rows: tuple[str, ...]) -> None:
+    """Insert ROWS into TABLE, or replace those with the same key.
+
+    ROWS are JSON objects or arrays of them; - reads one object a line from standard input.
+    Decimals and dates may be strings, BINARY is base64; columns left out are NULL.
+
+    \b
+    Example:
+      everview init shop.ev
+      everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
+      everview put shop.ev items '{"id": 1, "name": "pen"}' '{"id": 2, "name": "ink"}'
+    """
+    with everview.open(db) as database:
+        target = database.table(table)
+        count = 0
+        if rows == ("-",):
+            for batch in read_json_lines(target.schema, sys.stdin.buffer, "standard input"):
+                count += target.put(batch).rows
+        else:
+            documents = [document for text in rows for document in _documents(text)]
+            count = target.put(documents_to_arrow(target.schema, documents)).rows
+    click.echo(f"{count_rows(count)} put")
+
+
+@click.command(context_settings=_KEYS)
+@click.argument("db", type=click.Path())
+@click.argument("table")
+@click.argument("keys", nargs=-1, required=True)
+def delete(db: str, table: str, keys: tuple[str, ...]) -> None:
+    """Delete the rows with these KEYS from TABLE; keys without a row are no error.
+
+    A key of several columns is a JSON array, such as '[1, "a"]'.
+
+    \b
+    Example:
+      everview init shop.ev
+      everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
+      everview put shop.ev items '{"id": 1, "name": "pen"}'
+      everview delete shop.ev items 1
+    """
+    with everview.open(db) as database:
+        target = database.table(table)
+        count = target.delete(parse_keys(target.schema, list(keys))).rows
+    click.echo(f"{count_rows(count)} deleted")
+
+
+@click.command(context_settings=_KEYS)
+@click.argument("db", type=click.Path())
+@click.argument("table")
+@click.argument("key")
+@click.pass_context
+def get(ctx: click.Context, db: str, table: str, key: str) -> None:
+    """Print the row of TABLE with this KEY as JSON; exit with 1 if there is none.
+
+    A key of several columns is a JSON array, such as '[1, "a"]'.
+
+    \b
+    Example:
+      everview init shop.ev
+      everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
+      everview put shop.ev items '{"id": 1, "name": "pen"}'
+      everview get shop.ev items 1
+    """
+    with everview.open(db) as database:
+        source = database.table(table)
+        row = source.get(parse_keys(source.schema, [key])[0])
+    if row is None:
+        click.echo(f"table {source.name} has no row with key {key}", err=True)
+        ctx.exit(1)
+    click.echo(format_document(row))
+
+
+@click.command()
+@click.argument("db", type=click.Path())
+@click.argument("table")
+@click.option("--start", metavar="KEY", help="First key, or its leading columns.")
+@click.option("--stop", metavar="KEY", help="Key to stop before, or its leading columns.")
+@click.option("--columns", metavar="A,B", help="Columns to show, separated by commas.")
+@click.option("--limit", type=click.IntRange(0), help="Most rows to show.")
+@click.option("--format", type=FORMATS, default="table", show_default=True)
+def scan(
+    db: str,
+    table: str,
+    start: str | None,
+    stop: str | None,
+    columns: str | None,
+    limit: int | None,
+    format: str,
+) -> None:
+    """Print rows of TABLE in key order, from --start on and before --stop.
+
+    The formats json (an object a line) and csv are what put and load read, without loss; there an
+    empty field is NULL and "" the empty string.
+
+    \b
+    Example:
+      everview init shop.ev
+      everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
+      everview put shop.ev items '{"id": 1, "name": "pen"}' '{"id": 2, "name": "ink"}'
+      everview scan shop.ev items --start 2 --columns name
+      everview scan shop.ev items --format json
+    """
+    with everview.open(db) as database:
+        source = database.table(table)
+        schema = source.schema
+        names = [name.strip() for name in columns.split(",")] if columns else None
+        batches = source.batches(
+            parse_bound(schema, start),
+            parse_bound(schema, stop),
+            names,
+            batch_rows=BATCH_ROWS if limit is None else min(BATCH_ROWS, limit + 1),
+        )
+        shown = pa.schema([schema.arrow.field(i) for i in schema.positions(names)])
+        print_rows(shown, batches, format, limit)
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    try:
+        found = parse_document(text)
+    except ValueError as error:
+        raise DataError(f"{text[:60]} is not JSON: {error}") from None
+    return found if isinstance(found, list) else [found]

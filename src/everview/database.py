@@ -1,0 +1,138 @@
+"""A database as users hold it: tables, SQL, status.
+
+`open` gives a handle; handles may be shared by threads, and any number of processes may hold one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+import pyarrow as pa
+
+from everview.schema import DEFAULT_REGIONS, Column, TableSchema
+from everview.stores.base import RegionStatus
+from everview.stores.embedded import EmbeddedStore
+from everview.table import Table
+
+if TYPE_CHECKING:
+    from everview.result import Result
+    from everview.run.engine import Engine
+
+Durability = Literal["always", "interval", "never"]
+
+
+def open(
+    path: str | os.PathLike[str],
+    create: bool = False,
+    *,
+    durability: Durability = "interval",
+    engine: Literal["spark", "sail"] = "spark",
+    map_size: int | None = None,
+) -> Database:
+    """Open the database in the directory `path`; with `create`, make it if nothing is there.
+
+    durability: a put that returned always survives a crash of the process. A crash of the machine
+    it survives with "always" (synced before it returns) and, when older than a second or so, with
+    "interval"; "never" leaves the time of writing to the operating system.
+    engine: what evaluates SELECT and WHERE: "spark" or "sail".
+    map_size: address space reserved for each region at first, in bytes; it grows when needed.
+    """
+    store = EmbeddedStore(os.fspath(path), create=create, durability=durability, map_size=map_size)
+    return Database(store, engine)
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    name: str
+    rows: int
+    bytes: int
+    changes: int
+    regions: list[RegionStatus]
+
+
+class Database:
+    """Tables and SQL over one store."""
+
+    def __init__(self, store: EmbeddedStore, engine: str = "spark") -> None:
+        self.store = store
+        self.path = store.path
+        self._engine_name = engine
+        self._engine: Engine | None = None
+
+    def __repr__(self) -> str:
+        return f"<everview database {self.path}>"
+
+    def create_table(
+        self,
+        name: str,
+        columns: pa.Schema | dict[str, str] | Iterable[Column],
+        key: str | Sequence[str],
+        regions: int = DEFAULT_REGIONS,
+        observers: Sequence[str] = (),
+    ) -> Table:
+        """Create a table from an Arrow schema or {column: SQL type}."""
+        schema = TableSchema.of(name, columns, key, regions=regions, observers=tuple(observers))
+        self.store.create_table(schema)
+        return self.table(name)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table with its rows and its log."""
+        self.store.drop_table(name)
+
+    def table(self, name: str) -> Table:
+        """A handle of an existing table."""
+        return Table(self.store, name)
+
+    def tables(self) -> list[str]:
+        """Names of all tables, sorted."""
+        return self.store.tables()
+
+    def sql(self, statement: str) -> Result:
+        """Run one SQL statement: CREATE, DROP, DESCRIBE, SHOW, INSERT, UPDATE, DELETE, SELECT."""
+        from everview.sql import run
+
+        return run(self, statement)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that evaluates queries, started at first use."""
+        if self._engine is None:
+            from everview.run.engine import start
+
+            self._engine = start(self._engine_name)
+        return self._engine
+
+    def status(self) -> list[TableStatus]:
+        """Rows, bytes on disk and changes kept, for each table and region."""
+        found = []
+        for name in self.tables():
+            regions = self.store.status(name)
+            found.append(
+                TableStatus(
+                    name=name,
+                    rows=sum(r.rows for r in regions),
+                    bytes=sum(r.bytes for r in regions),
+                    changes=sum(r.log.last - r.log.first + 1 for r in regions),
+                    regions=regions,
+                )
+            )
+        return found
+
+    def close(self) -> None:
+        """Sync and let go of the files. The engine's session is left to the process."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,180 @@
+"""Arrow columns of any type to columns of a stored type, exactly or not at all.
+
+A rule converts a whole column at once and raises when a value doesn't fit; only then is the column
+halved to find the first such value. Which type may become which is one table, `_RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from everview.intake.kinds import (
+    FIRST_DAY,
+    FIRST_US,
+    LAST_DAY,
+    LAST_US,
+    Array,
+    Kind,
+    is_bytes,
+    is_naive,
+    is_text,
+    kind,
+)
+
+Rule = Callable[[Array, pa.DataType], Array]
+Test = Callable[[pa.DataType], bool]
+REFUSALS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
+
+
+class Unfit(Exception):
+    """The value at `position` of a column can't be stored."""
+
+    def __init__(self, position: int, value: Any) -> None:
+        super().__init__(position, value)
+        self.position = position
+        self.value = value
+
+
+def store_column(array: Array, target: pa.DataType) -> pa.ChunkedArray:
+    """The column in its stored type, without a copy if it has it already. Raises `Unfit`."""
+    if types.is_dictionary(array.type):
+        array = pc.cast(array, array.type.value_type)
+    rule = _rule(array.type, target)
+    if rule is None:
+        if array.null_count == len(array):
+            return pa.chunked_array([pa.nulls(len(array), target)])
+        position = pc.index(pc.is_valid(array), True).as_py()
+        raise Unfit(position, plain(array[position]))
+    return in_halves(array, lambda part: _in_range(rule(part, target)))
+
+
+def in_halves(values: Any, convert: Callable[[Any], Array]) -> pa.ChunkedArray:
+    """`convert` of the values at once, or of smaller and smaller parts where it refuses."""
+    try:
+        converted = convert(values)
+    except REFUSALS:
+        if len(values) <= 1:
+            raise Unfit(0, plain(values[0])) from None
+        half = len(values) // 2
+        left = in_halves(values[:half], convert)
+        try:
+            right = in_halves(values[half:], convert)
+        except Unfit as unfit:
+            raise Unfit(half + unfit.position, unfit.value) from None
+        return pa.chunked_array([*left.chunks, *right.chunks])
+    return converted if isinstance(converted, pa.ChunkedArray) else pa.chunked_array([converted])
+
+
+def plain(value: Any) -> Any:
+    """A Python value to show, also of an Arrow scalar that Python has no value for."""
+    if not isinstance(value, pa.Scalar):
+        return value
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return value.cast(pa.string()).as_py()
+
+
+def parse_timestamps(array: Array, target: pa.DataType) -> Array:
+    """ISO text to timestamps; text without an offset is UTC."""
+    zoned = pc.match_substring_regex(array, r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$")
+    dated = pc.match_substring_regex(array, r"^\d{4}-\d\d-\d\d$")
+    end = pc.if_else(zoned, "", pc.if_else(dated, "T00:00Z", "Z"))
+    return pc.cast(pc.binary_join_element_wise(array, end, ""), target)
+
+
+def _rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
+    if source == target:
+        return _as_it_is
+    if types.is_null(source):
+        return _cast
+    return next((rule for test, rule in _RULES[kind(target)] if test(source)), None)
+
+
+def _as_it_is(array: Array, target: pa.DataType) -> Array:
+    return array
+
+
+def _cast(array: Array, target: pa.DataType) -> Array:
+    return pc.cast(array, target)
+
+
+def _narrow(array: Array, target: pa.DataType) -> Array:
+    narrowed = pc.cast(array, target)
+    if pc.any(pc.not_equal(pc.is_inf(narrowed), pc.is_inf(array))).as_py():
+        raise OverflowError("beyond the largest number of the type")
+    return narrowed
+
+
+def _nearest(array: Array, target: pa.DataType) -> Array:
+    # Arrow's own cast of decimals to doubles is off by one in the last place now and then.
+    nearest = pc.cast(pc.cast(array, pa.string()), target)
+    if pc.any(pc.is_inf(nearest)).as_py():
+        raise OverflowError("beyond the largest number of the type")
+    return nearest
+
+
+def _integer_to_decimal(array: Array, target: pa.DataType) -> Array:
+    return pc.cast(pc.cast(array, pa.decimal128(20)), target)
+
+
+def _float_to_decimal(array: Array, target: pa.DataType) -> Array:
+    # The digits people see: 0.1 is 0.1 and not the binary fraction nearest to it.
+    return pc.cast(pc.cast(array, pa.string()), target)
+
+
+def _midnight_to_date(array: Array, target: pa.DataType) -> Array:
+    days = pc.cast(array, target)
+    if pc.any(pc.not_equal(pc.cast(days, array.type), array)).as_py():
+        raise ValueError("a time of day")
+    return days
+
+
+def _in_range(array: Array) -> Array:
+    """The column, unless a date or time lies outside the years 1 to 9999."""
+    if types.is_date(array.type):
+        low, high, numbers = FIRST_DAY, LAST_DAY, pa.int32()
+    elif types.is_timestamp(array.type):
+        low, high, numbers = FIRST_US, LAST_US, pa.int64()
+    else:
+        return array
+    found = pc.min_max(array.cast(numbers))
+    least, most = found["min"].as_py(), found["max"].as_py()
+    if least is not None and not (low <= least and most <= high):
+        raise OverflowError("outside the years 1 to 9999")
+    return array
+
+
+_RULES: dict[Kind, tuple[tuple[Test, Rule], ...]] = {
+    "boolean": (),
+    "integer": (
+        (types.is_integer, _cast),
+        (types.is_floating, _cast),
+        (types.is_decimal, _cast),
+    ),
+    "floating": (
+        (types.is_integer, _cast),
+        (types.is_floating, _narrow),
+        (types.is_decimal, _nearest),
+    ),
+    "decimal": (
+        (types.is_decimal, _cast),
+        (types.is_integer, _integer_to_decimal),
+        (types.is_floating, _float_to_decimal),
+        (is_text, _cast),
+    ),
+    "string": ((is_text, _cast),),
+    "binary": ((is_bytes, _cast),),
+    "date": ((types.is_date, _cast), (is_naive, _midnight_to_date), (is_text, _cast)),
+    "timestamp": (
+        (types.is_timestamp, _cast),
+        (types.is_date, _cast),
+        (is_text, parse_timestamps),
+    ),
+    "timestamp_ntz": ((is_naive, _cast), (types.is_date, _cast), (is_text, _cast)),
+}

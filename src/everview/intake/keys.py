@@ -1,0 +1,91 @@
+"""Keys in any of the forms users have them, to an Arrow table of exactly the key columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from everview.errors import WrongKey, WrongType
+from everview.intake.columns import Unfit, store_column
+from everview.intake.explain import misfit, shown
+from everview.intake.rows import as_arrow, is_pandas, match_columns, null_refused, pandas_columns
+from everview.intake.values import store_values
+from everview.schema import TableSchema
+
+# An iterable of keys: values for a key of one column, tuples in key order or dicts for longer
+# ones; or an Arrow table, batch or frame of the key columns; or an Arrow array for one column.
+Keys = Any
+
+
+def keys_to_arrow(schema: TableSchema, keys: Keys) -> pa.Table:
+    """The keys as a table of the key columns, in key order and types, in the order given."""
+    given = _given_columns(schema, keys)
+    stored = []
+    for column, (data, store) in zip(schema.key_columns, given, strict=True):
+        try:
+            converted = store(data, column.type)
+        except Unfit as unfit:
+            raise WrongType(
+                f"table {schema.name}, key {unfit.position + 1}, column {column.name}: "
+                f"{misfit(unfit.value, column.type)}"
+            ) from None
+        if converted.null_count:
+            position = converted.is_null().index(True).as_py() + 1
+            raise null_refused(schema, column, f"table {schema.name}, key {position}", True)
+        stored.append(converted)
+    return pa.Table.from_arrays(stored, schema=schema.key_arrow)
+
+
+def _given_columns(schema: TableSchema, keys: Keys) -> list[tuple[Any, Any]]:
+    if isinstance(keys, list):
+        return _listed(schema, keys)
+    if is_pandas(keys):
+        columns = pandas_columns(schema, keys)
+        _check_names(schema, columns)
+        return [columns[name] for name in schema.key]
+    if isinstance(keys, pa.Array | pa.ChunkedArray) and len(schema.key) == 1:
+        return [(keys, store_column)]
+    table = as_arrow(keys)
+    if table is not None:
+        matched = match_columns(schema, table.column_names)
+        _check_names(schema, matched)
+        return [(table.column(matched[name]), store_column) for name in schema.key]
+    if isinstance(keys, Mapping | str | bytes) or not isinstance(keys, Iterable):
+        raise WrongKey(
+            f"table {schema.name}: keys come in a list, such as [{shown(keys)}], "
+            "or as an Arrow table of the key columns"
+        )
+    return _listed(schema, list(keys))
+
+
+def _listed(schema: TableSchema, keys: list[Any]) -> list[tuple[Any, Any]]:
+    if len(schema.key) == 1 and not any(isinstance(key, tuple | list | Mapping) for key in keys):
+        return [(keys, store_values)]
+    parts = [_parts(schema, position, key) for position, key in enumerate(keys, 1)]
+    return [([part[i] for part in parts], store_values) for i in range(len(schema.key))]
+
+
+def _parts(schema: TableSchema, position: int, key: Any) -> tuple[Any, ...]:
+    """The values of one key, in key order."""
+    if isinstance(key, Mapping):
+        values = {schema.column(name).name: value for name, value in key.items()}
+        _check_names(schema, values)
+        return tuple(values[name] for name in schema.key)
+    if isinstance(key, tuple | list) and len(key) == len(schema.key):
+        return tuple(key)
+    columns = ", ".join(schema.key)
+    form = f"a tuple ({columns})" if len(schema.key) > 1 else f"one value ({columns})"
+    raise WrongKey(
+        f"table {schema.name}, key {position}: {shown(key)} is not a key; a key is {form}"
+    )
+
+
+def _check_names(schema: TableSchema, names: Iterable[str]) -> None:
+    given = list(names)
+    if set(given) != set(schema.key):
+        raise WrongKey(
+            f"table {schema.name}: keys have the columns {', '.join(schema.key)}, "
+            f"not {', '.join(given) or 'none'}"
+        )

@@ -1,0 +1,198 @@
+"""Rows in any of the forms users have them, to an Arrow table of exactly the table's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.errors import DataError, NullNotAllowed, UnknownColumn, WrongType
+from everview.intake.columns import Unfit, store_column
+from everview.intake.documents import store_json
+from everview.intake.explain import misfit
+from everview.intake.text import store_text
+from everview.intake.values import store_values
+from everview.schema import Column, TableSchema
+
+# A dict, an iterable of dicts, an Arrow table or batch, a pandas or Polars frame, or anything
+# else that exports an Arrow stream.
+Rows = Any
+# Says where the row at a position came from, for error messages.
+Where = Callable[[int], str]
+# A column as it was given, and how it becomes stored.
+Store = Callable[[Any, pa.DataType], pa.ChunkedArray]
+Given = tuple[Any, Store]
+
+
+def rows_to_arrow(schema: TableSchema, rows: Rows, where: Where | None = None) -> pa.Table:
+    """The rows with all columns of the table, in its order and types.
+
+    Columns are found by name in any case; those left out are NULL. Raises a `DataError` that
+    names the first row and column that don't fit. NaN is NULL in pandas and a number elsewhere.
+    """
+    where = where or partial("table {}, row {}".format, schema.name)
+    if isinstance(rows, Mapping):
+        rows = [rows]
+    count, given = _take_apart(schema, rows, where)
+    return _assemble(schema, count, given, where)
+
+
+def text_to_arrow(schema: TableSchema, rows: pa.Table, where: Where) -> pa.Table:
+    """As `rows_to_arrow`, for columns of text that are to be parsed."""
+    matched = match_columns(schema, rows.column_names)
+    given: dict[str, Given] = {
+        name: (rows.column(position), store_text) for name, position in matched.items()
+    }
+    return _assemble(schema, rows.num_rows, given, where)
+
+
+def documents_to_arrow(
+    schema: TableSchema, documents: list[dict[str, Any]], where: Where | None = None
+) -> pa.Table:
+    """As `rows_to_arrow`, for rows out of JSON (see `everview.intake.documents`)."""
+    where = where or partial("table {}, row {}".format, schema.name)
+    given = _dict_columns(schema, documents, where, store_json)
+    return _assemble(schema, len(documents), given, where)
+
+
+def match_columns(schema: TableSchema, names: Iterable[Any]) -> dict[str, int]:
+    """Positions of the given names by the table's column name."""
+    matched: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if not isinstance(name, str):
+            raise UnknownColumn(
+                f"table {schema.name}: column names are text, not {name!r}; "
+                f"it has {', '.join(schema.names)}"
+            )
+        column = schema.column(name).name
+        if column in matched:
+            raise DataError(f"table {schema.name}: column {column} is given twice; keep one")
+        matched[column] = position
+    return matched
+
+
+def _assemble(schema: TableSchema, count: int, given: dict[str, Given], where: Where) -> pa.Table:
+    stored = [
+        _store(schema, column, count, given.get(column.name), where) for column in schema.columns
+    ]
+    return pa.Table.from_arrays(stored, schema=schema.arrow)
+
+
+def _store(
+    schema: TableSchema, column: Column, count: int, given: Given | None, where: Where
+) -> pa.ChunkedArray:
+    if given is None:
+        stored = pa.chunked_array([pa.nulls(count, column.type)])
+    else:
+        try:
+            stored = given[1](given[0], column.type)
+        except Unfit as unfit:
+            place = where(unfit.position + 1)
+            raise WrongType(
+                f"{place}, column {column.name}: {misfit(unfit.value, column.type)}"
+            ) from None
+    if not column.nullable and stored.null_count:
+        raise null_refused(schema, column, where(_first_null(stored) + 1), given is not None)
+    return stored
+
+
+def null_refused(
+    schema: TableSchema, column: Column, place: str, was_given: bool
+) -> NullNotAllowed:
+    found = "NULL or missing" if was_given else "missing"
+    why = "is part of the primary key" if column.name in schema.key else "is NOT NULL"
+    return NullNotAllowed(f"{place}, column {column.name}: {found}, but it {why}; give a value")
+
+
+def _first_null(column: pa.ChunkedArray) -> int:
+    return int(pc.index(pc.is_null(column), True).as_py())
+
+
+def _take_apart(schema: TableSchema, rows: Rows, where: Where) -> tuple[int, dict[str, Given]]:
+    """How many rows there are, and what was given for which column."""
+    if is_pandas(rows):
+        return len(rows), pandas_columns(schema, rows)
+    table = as_arrow(rows)
+    if table is not None:
+        matched = match_columns(schema, table.column_names)
+        return table.num_rows, {
+            name: (table.column(position), store_column) for name, position in matched.items()
+        }
+    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        raise WrongType(
+            f"table {schema.name}: rows come as a dict, a list of dicts, an Arrow table or batch, "
+            f"or a pandas or Polars frame, not as {type(rows).__name__}"
+        )
+    listed = list(rows)
+    return len(listed), _dict_columns(schema, listed, where, store_values)
+
+
+def as_arrow(rows: Any) -> pa.Table | None:
+    """The Arrow table behind an object that has one (Polars frames and many others), or None."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    return None
+
+
+def is_pandas(rows: Any) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
+
+
+def pandas_columns(schema: TableSchema, frame: Any) -> dict[str, Given]:
+    """The frame's columns; its index is left out. Missing values, NaN too, are NULL."""
+    matched = match_columns(schema, frame.columns)
+    return {name: _pandas_column(frame.iloc[:, at]) for name, at in matched.items()}
+
+
+def _pandas_column(series: Any) -> Given:
+    if series.dtype == object:
+        return series.tolist(), partial(store_values, nan_is_null=True)
+    return pa.array(series, from_pandas=True), store_column
+
+
+def _dict_columns(
+    schema: TableSchema, rows: list[Any], where: Where, store: Store
+) -> dict[str, Given]:
+    for position, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise WrongType(
+                f"{where(position + 1)}: a row is a dict such as "
+                f"{{{schema.names[0]!r}: ...}}, not {type(row).__name__}"
+            )
+    spellings: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        column = _column_of(schema, name, rows, where)
+        spellings.setdefault(column, []).append(name)
+    return {column: (_gather(rows, names, where), store) for column, names in spellings.items()}
+
+
+def _column_of(schema: TableSchema, name: Any, rows: list[Mapping[str, Any]], where: Where) -> str:
+    if isinstance(name, str) and schema.has(name):
+        return schema.column(name).name
+    place = where(1 + next(i for i, row in enumerate(rows) if name in row))
+    raise UnknownColumn(
+        f"{place}: table {schema.name} has no column {name}; it has {', '.join(schema.names)}"
+    )
+
+
+def _gather(rows: list[Mapping[str, Any]], names: list[str], where: Where) -> list[Any]:
+    """The values of one column, which rows may spell in different cases."""
+    if len(names) == 1:
+        name = names[0]
+        return [row.get(name) for row in rows]
+    values = []
+    for position, row in enumerate(rows):
+        found = [name for name in names if name in row]
+        if len(found) > 1:
+            raise DataError(
+                f"{where(position + 1)}: {' and '.join(found)} are the same column; keep one"
+            )
+        values.append(row[found[0]] if found else None)
+    return values

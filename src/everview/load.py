@@ -1,0 +1,275 @@
+"""Files into tables: Parquet, CSV with a header line, and JSON lines, the last two gzipped or not.
+
+A file is read and put batch by batch, so memory is bounded by a batch. When a row doesn't fit, the
+batches before it are stored, the error says how many rows that is, and loading again replaces them.
+
+CSV: an empty field is NULL and a quoted empty one ("") is the empty string. BINARY is base64.
+JSON: as `everview.intake.documents` says; a name left out is NULL.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as parquet
+
+from everview.errors import DataError, EverviewError, NullNotAllowed
+from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
+from everview.intake.documents import parse_document
+from everview.intake.rows import match_columns
+from everview.schema import TableSchema
+from everview.stores.base import BATCH_ROWS
+from everview.table import Table
+
+# Called after each batch with the rows stored so far and the part of the file read, 0 to 1.
+Progress = Callable[[int, float], None]
+# A batch of rows that fit the table, and the part of the file read so far.
+Batches = Iterator[tuple[pa.Table, float]]
+
+CSV_BLOCK = 16 << 20
+JSON_BATCH = 32 << 20
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+
+
+def load(
+    table: Table,
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Put all rows of a file, replacing those with the same key; returns how many it had.
+
+    `format` is parquet, csv or json (JSON lines); by default the file's suffix tells.
+    """
+    path = os.fspath(path)
+    read = _READERS[_format_of(path, format)]
+    stored = 0
+    try:
+        for batch, part in read(table.schema, path):
+            table.put(batch)
+            stored += batch.num_rows
+            if progress is not None:
+                progress(stored, part)
+    except DataError as error:
+        raise type(error)(f"{error}; {_outcome(stored)}") from None
+    except EverviewError as error:
+        error.add_note(f"{path}: {_outcome(stored)}")
+        raise
+    return stored
+
+
+def _outcome(stored: int) -> str:
+    if not stored:
+        return "no rows were stored"
+    return f"the {stored:,} rows of the batches before it are stored, loading again replaces them"
+
+
+def _format_of(path: str, format: str | None) -> str:
+    if not os.path.exists(path):
+        raise DataError(f"there is no file {path}")
+    if os.path.isdir(path):
+        raise DataError(f"{path} is a directory; load the files in it, such as {path}/*.parquet")
+    suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
+    found = format or _SUFFIXES.get(suffix)
+    if found not in _READERS:
+        raise DataError(
+            f"{path}: format {found or suffix or 'without a suffix'} is not known; "
+            f"give the format: {', '.join(_READERS)}"
+        )
+    return found
+
+
+def _read_parquet(schema: TableSchema, path: str) -> Batches:
+    try:
+        file = parquet.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path} is not a Parquet file: {error}") from None
+    with file:
+        _check_names(schema, path, file.schema_arrow.names)
+        total = max(1, file.metadata.num_rows)
+        first = 0
+
+        def where(row: int) -> str:
+            return f"{path}, row {first + row:,}"
+
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            yield rows_to_arrow(schema, batch, where), (first + batch.num_rows) / total
+            first += batch.num_rows
+
+
+def _read_csv(schema: TableSchema, path: str) -> Batches:
+    names = _csv_header(path)
+    _check_names(schema, f"{path}, line 1", names)
+    first = 0
+
+    def where(row: int) -> str:
+        return f"{path}, row {first + row:,} (line {_csv_line(path, first + row):,})"
+
+    with _opened(path) as (stream, part), _csv_errors(path, len(names)):
+        for batch in _csv_batches(stream, names):
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                rows = pa.Table.from_batches([batch.slice(start, BATCH_ROWS)])
+                yield text_to_arrow(schema, rows, where), part()
+                first += rows.num_rows
+
+
+def _csv_batches(stream: IO[bytes], names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Batches of bytes: the text is checked where an error can name its row."""
+    try:
+        reader = arrow_csv.open_csv(
+            stream,
+            arrow_csv.ReadOptions(block_size=CSV_BLOCK),
+            arrow_csv.ParseOptions(newlines_in_values=True),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.binary()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):  # a header without a line end
+            return
+        raise
+    yield from reader
+
+
+@contextmanager
+def _csv_errors(path: str, width: int) -> Iterator[None]:
+    """Turn the parser's errors into ours, with the row found by reading the file again."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "straddling" in str(error):
+            raise DataError(f"{path}: a row is longer than {CSV_BLOCK:,} bytes") from None
+        for row, (line, fields) in enumerate(_csv_rows(path), 1):
+            if len(fields) != width:
+                raise DataError(
+                    f"{path}, row {row:,} (line {line:,}): {len(fields)} fields, but the header "
+                    f"has {width}; quote fields that contain commas"
+                ) from None
+        raise DataError(f"{path} can't be read as CSV: {error}") from None
+
+
+def _csv_header(path: str) -> list[str]:
+    with _opened(path) as (stream, _):
+        text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
+        header = next((fields for fields in csv.reader(text) if fields), None)
+    if header is None:
+        raise DataError(f"{path} is empty; a CSV file starts with a line of column names")
+    return header
+
+
+def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows with the line each begins on."""
+    with _opened(path) as (stream, _):
+        csv.field_size_limit(CSV_BLOCK)
+        reader = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""))
+        line, header = 1, True
+        for fields in reader:
+            if fields and not header:
+                yield line, fields
+            header = header and not fields
+            line = reader.line_num + 1
+
+
+def _csv_line(path: str, row: int) -> int:
+    found = next(itertools.islice(_csv_rows(path), row - 1, None), None)
+    return found[0] if found else row + 1
+
+
+def _read_json(schema: TableSchema, path: str) -> Batches:
+    with _opened(path) as (stream, part):
+        for batch in read_json_lines(schema, stream, path):
+            yield batch, part()
+
+
+def read_json_lines(schema: TableSchema, stream: Iterable[bytes], name: str) -> Iterator[pa.Table]:
+    """Batches of rows from lines of JSON; `name` is what errors call the stream."""
+    documents: list[dict[str, Any]] = []
+    lines: list[int] = []
+    size = 0
+
+    def where(row: int) -> str:
+        return f"{name}, line {lines[row - 1]:,}"
+
+    for number, line in enumerate(stream, 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if line.isspace():
+            continue
+        documents.append(_json_object(name, number, line))
+        lines.append(number)
+        size += len(line)
+        if len(lines) == BATCH_ROWS or size >= JSON_BATCH:
+            yield documents_to_arrow(schema, documents, where)
+            documents, lines, size = [], [], 0
+    if lines:
+        yield documents_to_arrow(schema, documents, where)
+
+
+def _json_object(name: str, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        document = parse_document(line)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}, line {number:,}: not UTF-8 text: {error.reason}") from None
+    except ValueError as error:
+        raise DataError(f"{name}, line {number:,}: not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise DataError(
+            f"{name}, line {number:,}: {type(document).__name__} instead of an object; "
+            'write one object such as {"id": 1} on each line'
+        )
+    return document
+
+
+def _check_names(schema: TableSchema, place: str, names: list[str]) -> None:
+    """Columns are known, named once, and none that needs a value is missing."""
+    try:
+        matched = match_columns(schema, names)
+    except DataError as error:
+        raise type(error)(f"{place}: {error}") from None
+    for column in schema.columns:
+        if not column.nullable and column.name not in matched:
+            why = "is part of the primary key" if column.name in schema.key else "is NOT NULL"
+            raise NullNotAllowed(
+                f"{place}: column {column.name} {why} of table {schema.name}, "
+                f"but there are only {', '.join(names)}"
+            )
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[IO[bytes], Callable[[], float]]]:
+    """The file's bytes, unpacked if gzipped, and a function that tells the part read so far."""
+    size = max(1, os.path.getsize(path))
+    try:
+        with open(path, "rb") as raw:
+            stream: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+            yield stream, lambda: min(1.0, raw.tell() / size)
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise DataError(f"{path} can't be read: {error}") from None
+
+
+_READERS: dict[str, Callable[[TableSchema, str], Batches]] = {
+    "parquet": _read_parquet,
+    "csv": _read_csv,
+    "json": _read_json,
+}

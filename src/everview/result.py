@@ -1,0 +1,98 @@
+"""What a SQL statement gives back: an Arrow table that prints itself as a person would read it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN_ROWS, SHOWN_WIDTH = 20, 40
+
+
+class Result:
+    """Rows of a query, or for a statement that returns none, a `message` of what it did.
+
+    `count` is the number of rows returned, inserted, updated or deleted.
+    """
+
+    def __init__(
+        self, table: pa.Table | None = None, message: str = "", count: int | None = None
+    ) -> None:
+        self._table = pa.table({}) if table is None else table
+        self.message = message
+        self.count = len(self) if count is None else count
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+    def to_pandas(self) -> pd.DataFrame:
+        frame: pd.DataFrame = self._table.to_pandas()
+        return frame
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._table.to_pylist()
+        return rows
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._table.to_batches():
+            yield from batch.to_pylist()
+
+    def __repr__(self) -> str:
+        return self.message if not self.columns else render(self._table)
+
+
+def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:
+    """A bordered text table of the first rows, numbers to the right."""
+    head = table.slice(0, limit)
+    columns = [
+        _aligned([_cell(name), *map(_cell, column.to_pylist())], _is_number(column.type))
+        for name, column in zip(table.column_names, head.columns, strict=True)
+    ]
+    rule = "+" + "+".join("-" * (display_width(column[0]) + 2) for column in columns) + "+"
+    names, *rows = ["| " + " | ".join(cells) + " |" for cells in zip(*columns, strict=True)]
+    found = count_rows(table.num_rows)
+    shown = f"{found}, the first {limit} shown" if table.num_rows > limit else found
+    return "\n".join([rule, names, rule, *rows, rule, shown])
+
+
+def count_rows(count: int) -> str:
+    """1 row, 1,000 rows"""
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def display_width(text: str) -> int:
+    """Columns the text takes in a terminal: two for wide characters, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    joined = sum(unicodedata.category(c) in ("Mn", "Me", "Cf") for c in text)
+    return len(text) + wide - joined
+
+
+def _aligned(cells: list[str], right: bool) -> list[str]:
+    width = max(map(display_width, cells))
+    gaps = [" " * (width - display_width(cell)) for cell in cells]
+    return [gap + cell if right else cell + gap for cell, gap in zip(cells, gaps, strict=True)]
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(test(arrow) for test in tests)
+
+
+def _cell(value: Any) -> str:
+    text = "NULL" if value is None else str(value)
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_WIDTH + 1])
+    return text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"

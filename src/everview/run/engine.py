@@ -1,0 +1,212 @@
+"""The engines that evaluate SQL: Apache Spark, the default and the reference, and Sail.
+
+An engine keeps a session of its own, with its own views and settings; where the process already
+has a Spark session, that one's Spark is used and not a second one started. All is on loopback.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PySparkException,
+    PySparkRuntimeError,
+)
+from pyspark.sql import DataFrame, SparkSession
+
+from everview import errors
+from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlError
+
+ENGINES = ("spark", "sail")
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+_OF_READING = (
+    errors.DatabaseError,
+    errors.CatalogError,
+    errors.DataError,
+    errors.LogError,
+    SqlError,
+)
+_NAMED = re.compile(r"\b([A-Z]\w+): (.+)$", re.MULTILINE)
+_TRACE = re.compile(r";\n'|\n\s*(?:JVM stacktrace|at |Traceback)")
+_starting = threading.RLock()
+
+
+class Engine:
+    """A running engine. Queries of one engine take turns, since they share its views."""
+
+    def __init__(self, name: str, session: SparkSession) -> None:
+        self.name = name
+        self.session = session
+        self._turn = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<engine {self.name}>"
+
+    def read(self, db: str, table: str, columns: Sequence[str] | None = None) -> DataFrame:
+        """A table of the database at `db`, or some of its columns."""
+        reader = self.session.read.format("everview").option("db", db)
+        if columns is not None:
+            reader = reader.option("columns", json.dumps(list(columns)))
+        return reader.load(table)
+
+    def select(self, db: str, sql: str, tables: Mapping[str, Sequence[str] | None]) -> pa.Table:
+        """The rows of a query over tables of the database at `db`.
+
+        `tables` names every table the query reads, with the columns it needs or None for all.
+        Raises `InvalidSql` if the query doesn't parse or resolve, `SqlError` if it fails.
+        """
+        with self._turn, ExitStack() as views:
+            try:
+                for name, columns in tables.items():
+                    frame = self.read(db, name, columns)
+                    for view in self._spellings(name, sql):
+                        frame.createOrReplaceTempView(self._quoted(view))
+                        views.callback(self.session.catalog.dropTempView, view)
+                return self.session.sql(sql).toArrow()
+            except PySparkException as error:
+                raise readable(error) from error
+
+    def _spellings(self, name: str, sql: str) -> set[str]:
+        """Names of the views for a table: Sail finds a view only by the case it was made in."""
+        if self.name == "spark":
+            return {name}
+        return {name, *re.findall(re.escape(name), sql, re.IGNORECASE)}
+
+    def _quoted(self, view: str) -> str:
+        """The name as createOrReplaceTempView wants it: Spark parses it, Sail takes it as it is."""
+        return f"`{view}`" if self.name == "spark" else view
+
+
+def start(name: str) -> Engine:
+    """Start an engine, or use the one this process has. Raises `EngineUnavailable`."""
+    if name not in ENGINES:
+        raise EngineUnavailable(f"there is no engine {name!r}; there are {' and '.join(ENGINES)}")
+    with _starting:
+        session = _spark() if name == "spark" else _sail()
+    for setting, value in SETTINGS.items():
+        session.conf.set(setting, value)
+    return Engine(name, session)
+
+
+def readable(error: PySparkException) -> EverviewError:
+    """The error without Spark's traces; Everview's own, where one is behind it."""
+    text = str(error)
+    for name, message in _NAMED.findall(text):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, _OF_READING):
+            return kind(message)
+    wrong = isinstance(error, AnalysisException | IllegalArgumentException)
+    return (InvalidSql if wrong else SqlError)(_TRACE.split(text)[0].strip())
+
+
+def _spark() -> SparkSession:
+    found: Any
+    try:
+        found = SparkSession.active()
+    except PySparkRuntimeError:
+        found = _launch()
+    separate: SparkSession = found.newSession() if _is_classic(found) else found.cloneSession()
+    return separate
+
+
+def _is_classic(session: SparkSession) -> bool:
+    return hasattr(session, "newSession")
+
+
+def _launch() -> SparkSession:
+    """A local Spark whose JVM writes into a file of ours instead of the user's terminal."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if _java() is None:
+        raise EngineUnavailable(
+            "engine 'spark' needs Java 17, and there is none; install it, for example with "
+            "apt-get install openjdk-17-jre-headless, or use engine='sail'"
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    directory = _scratch()
+    conf = SparkConf().setAll(list(_local_settings(directory).items()))
+    with open(directory / "spark.log", "wb") as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            said = (directory / "spark.log").read_text(errors="replace").strip()
+            raise EngineUnavailable(
+                f"engine 'spark' did not start with {_java()} (it needs Java 17 or newer): {said}"
+            ) from error
+    context = SparkContext(conf=conf, gateway=gateway)
+    context.setLogLevel("ERROR")
+    # pyspark logs every error it raises, with the JVM's trace
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    return SparkSession(context)
+
+
+def _local_settings(directory: Path) -> dict[str, str]:
+    return {
+        "spark.master": "local[*]",
+        "spark.app.name": "everview",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    }
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=os.path.join(home, "bin") if home else None)
+
+
+def _scratch() -> Path:
+    """A directory for this process, removed when it ends."""
+    directory = tempfile.mkdtemp(prefix="everview-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+_sail_server: Any = None
+
+
+def _sail() -> SparkSession:
+    """A session of its own in a Sail that runs inside this process."""
+    global _sail_server
+    os.environ.setdefault("RUST_LOG", "error")
+    try:
+        from pysail.spark import SparkConnectServer
+    except ImportError as error:
+        raise EngineUnavailable(
+            "engine 'sail' is not installed; pip install everview[sail], or use engine='spark'"
+        ) from error
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    from everview.run.source import SailDataSource
+
+    if _sail_server is None:
+        _sail_server = SparkConnectServer(ip="127.0.0.1", port=0)
+        _sail_server.start(background=True)
+    host, port = _sail_server.listening_address
+    session: Any = RemoteSession(connection=f"sc://{host}:{port}")
+    session.dataSource.register(SailDataSource)
+    remote: SparkSession = session
+    return remote

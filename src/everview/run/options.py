@@ -1,0 +1,132 @@
+"""The options of the everview source, checked, and the store they point at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from everview.errors import SqlError
+from everview.stores.base import LogRange, Store
+from everview.stores.embedded import EmbeddedStore
+
+OF_CHANGES = ("startingPosition", "maxRowsPerBatch", "consumer")
+KNOWN = ("db", "path", "table", "columns", "snapshot", "changes", *OF_CHANGES)
+
+
+@contextmanager
+def open_store(db: str, readonly: bool = True) -> Iterator[Store]:
+    """The store, closed again at the end: whoever reads holds no files of a database in between."""
+    store = EmbeddedStore(db, readonly=readonly)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asked for; plain data, since Spark sends it to its Python workers."""
+
+    db: str
+    table: str
+    columns: tuple[str, ...] | None
+    snapshot: dict[int, int] | None
+    changes: bool
+    starts: str
+    max_rows: int | None
+    consumer: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        _refuse_unknown(given)
+        changes = _flag(given, "changes")
+        _refuse_unfit(given, changes)
+        rows = given.get("maxRowsPerBatch")
+        return cls(
+            db=_required(given, "db", "db"),
+            table=_required(given, "table", "path"),
+            columns=_names("columns", given["columns"]) if "columns" in given else None,
+            snapshot=_positions("snapshot", given["snapshot"]) if "snapshot" in given else None,
+            changes=changes,
+            starts=given.get("startingPosition", "earliest"),
+            max_rows=None if rows is None else _positive("maxRowsPerBatch", rows),
+            consumer=given.get("consumer"),
+        )
+
+    def starting(self, held: Mapping[int, LogRange]) -> dict[int, int]:
+        """Where reading changes starts, for logs that hold `held`."""
+        if self.starts == "earliest":
+            return {region: log.first - 1 for region, log in held.items()}
+        if self.starts == "latest":
+            return {region: log.last for region, log in held.items()}
+        return self.covering("startingPosition", _positions("startingPosition", self.starts), held)
+
+    def covering(
+        self, option: str, positions: dict[int, int], held: Mapping[int, LogRange]
+    ) -> dict[int, int]:
+        """The positions, if they are of this table's regions."""
+        if positions.keys() != held.keys():
+            raise SqlError(
+                f"option {option} has positions for regions {sorted(positions)}, but table "
+                f"{self.table} has regions {sorted(held)}; give one for each"
+            )
+        return positions
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = {name.lower() for name in KNOWN}
+    unknown = [name for name in given if name.lower() not in known]
+    if unknown:
+        raise SqlError(
+            f"format everview has no option {', '.join(unknown)}; it has {', '.join(KNOWN)}"
+        )
+
+
+def _refuse_unfit(given: Mapping[str, str], changes: bool) -> None:
+    if changes and "snapshot" in given:
+        raise SqlError("option snapshot is for reading rows; for changes, give startingPosition")
+    if not changes and (unfit := [name for name in OF_CHANGES if name in given]):
+        raise SqlError(f'{unfit[0]} is an option of changes; add .option("changes", "true")')
+
+
+def _required(given: Mapping[str, str], *names: str) -> str:
+    for name in names:
+        if given.get(name):
+            return given[name]
+    raise SqlError(
+        f"option {names[0]} is missing; write "
+        'spark.read.format("everview").option("db", "shop.ev").load("orders")'
+    )
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    value = given.get(name, "false").lower()
+    if value not in ("true", "false"):
+        raise SqlError(f"option {name} is true or false, not {value!r}")
+    return value == "true"
+
+
+def _positive(option: str, text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise SqlError(f"option {option} is a number of rows from 1 on, not {text!r}")
+    return int(text)
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    """Names separated by commas, or a JSON array for names with commas in them."""
+    names = json.loads(text) if text.startswith("[") else text.split(",")
+    if found := tuple(name.strip() for name in names if name.strip()):
+        return found
+    raise SqlError(f"option {option} names no column; leave it out to read all")
+
+
+def _positions(option: str, text: str) -> dict[int, int]:
+    try:
+        return {int(region): int(sequence) for region, sequence in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise SqlError(
+            f"option {option} can't be {text!r}; give positions as JSON, such as "
+            "json.dumps(dict(snapshot.positions))"
+        ) from error

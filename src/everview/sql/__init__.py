@@ -1,0 +1,6 @@
+"""SQL statements: recognised with sqlglot, done by the store, evaluated by the engine."""
+
+from everview.sql.parsing import split
+from everview.sql.statements import run
+
+__all__ = ["run", "split"]

@@ -1,0 +1,196 @@
+"""CREATE TABLE, DROP TABLE, DESCRIBE and SHOW TABLES."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.expressions import DType
+
+from everview.errors import InvalidSql, TableExists, TableNotFound, UnsupportedSql
+from everview.result import Result
+from everview.schema import DEFAULT_REGIONS, Column, arrow_type, sql_name
+from everview.sql.parsing import Statement
+from everview.sql.queries import find_table
+
+if TYPE_CHECKING:
+    from everview.database import Database
+
+_FORM = "CREATE TABLE name (column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...))"
+_TYPES = "types such as BIGINT, DOUBLE, DECIMAL(12,2), STRING, DATE and TIMESTAMP"
+_SHOW = re.compile(r"SHOW\s+TABLES(\s+LIKE\s+'(?P<pattern>[^']*)')?", re.IGNORECASE)
+_STORED = {
+    *(DType.BOOLEAN, DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT),
+    *(DType.FLOAT, DType.DOUBLE, DType.DECIMAL, DType.TEXT, DType.VARCHAR, DType.CHAR),
+    *(DType.BINARY, DType.DATE, DType.TIMESTAMPTZ, DType.TIMESTAMPLTZ, DType.TIMESTAMPNTZ),
+}
+
+
+def create(db: Database, statement: Statement) -> Result:
+    try:
+        tree = statement.tree
+    except InvalidSql as error:
+        raise InvalidSql(f"{error}; write {_FORM}, with {_TYPES}") from None
+    if not isinstance(tree, exp.Create):
+        raise InvalidSql(f"this CREATE can't be read; write {_FORM}")
+    _check_supported(tree)
+    name = table_name(tree.this.this)
+    columns, key = _columns_and_key(tree.this)
+    try:
+        db.create_table(name, columns, key, **_options(tree))
+    except TableExists:
+        if not tree.args.get("exists"):
+            raise
+        return Result(message=f"table {name} exists already")
+    return Result(message=f"table {name} created")
+
+
+def drop(db: Database, statement: Statement) -> Result:
+    tree = statement.tree
+    if not isinstance(tree, exp.Drop) or tree.args.get("kind") != "TABLE":
+        kind = tree.args.get("kind") or "something else"
+        raise UnsupportedSql(f"DROP {kind} is not supported, only DROP TABLE [IF EXISTS] name")
+    tables = tree.args["tables"]
+    if len(tables) != 1:
+        raise UnsupportedSql("DROP TABLE takes one table; write a statement for each")
+    name = table_name(tables[0])
+    try:
+        db.drop_table(find_table(db, name).name)
+    except TableNotFound:
+        if not tree.args.get("exists"):
+            raise
+        return Result(message=f"there is no table {name}")
+    return Result(message=f"table {name} dropped")
+
+
+def describe(db: Database, statement: Statement) -> Result:
+    """One row for each column; `key` is its position in the primary key."""
+    tree = statement.tree
+    if not isinstance(tree, exp.Describe) or not isinstance(tree.this, exp.Table):
+        raise UnsupportedSql("DESCRIBE takes the name of a table")
+    if tree.args.get("kind") not in (None, "TABLE") or tree.args.get("style"):
+        raise UnsupportedSql("DESCRIBE has no options here; write DESCRIBE name")
+    schema = find_table(db, table_name(tree.this))
+    place = {name: number for number, name in enumerate(schema.key, 1)}
+    return Result(
+        pa.table(
+            {
+                "column": pa.array([c.name for c in schema.columns], pa.string()),
+                "type": pa.array([sql_name(c.type) for c in schema.columns], pa.string()),
+                "nullable": pa.array([c.nullable for c in schema.columns], pa.bool_()),
+                "key": pa.array([place.get(c.name) for c in schema.columns], pa.int32()),
+            }
+        )
+    )
+
+
+def show(db: Database, statement: Statement) -> Result:
+    """SHOW TABLES, with LIKE 'pattern' where * stands for any characters."""
+    match = _SHOW.fullmatch(statement.text)
+    if match is None:
+        raise UnsupportedSql("SHOW takes only TABLES [LIKE 'pattern']")
+    parts = (match["pattern"] or "*").split("*")
+    wanted = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE)
+    found = [name for name in db.tables() if wanted.fullmatch(name)]
+    return Result(pa.table({"table": pa.array(found, pa.string())}))
+
+
+def table_name(table: exp.Expr) -> str:
+    """The name of a table that must be one of ours."""
+    if not isinstance(table, exp.Table) or table.args.get("db"):
+        shown = table.sql(dialect="spark")
+        raise UnsupportedSql(f"{shown}: a table has a name of one part, without a database")
+    return table.name
+
+
+def _check_supported(tree: exp.Create) -> None:
+    properties = tree.args.get("properties")
+    clauses = properties.expressions if properties else []
+    if tree.args["kind"] == "VIEW":
+        materialized = any(isinstance(c, exp.MaterializedProperty) for c in clauses)
+        view = "MATERIALIZED VIEW" if materialized else "VIEW"
+        raise UnsupportedSql(
+            f"CREATE {view} is not supported: this version has tables only; "
+            "a SELECT can be run with sql"
+        )
+    if tree.args["kind"] != "TABLE":
+        raise UnsupportedSql(f"CREATE {tree.args['kind']} is not supported, only CREATE TABLE")
+    if tree.args.get("expression"):
+        raise UnsupportedSql(
+            "CREATE TABLE ... AS SELECT is not supported, since a table needs a primary key; "
+            "create the table, then INSERT INTO name SELECT ..."
+        )
+    if tree.args.get("replace"):
+        raise UnsupportedSql("CREATE OR REPLACE is not supported; DROP TABLE IF EXISTS first")
+    if not isinstance(tree.this, exp.Schema):
+        raise InvalidSql(f"the table has no columns; write {_FORM}")
+    for clause in clauses:
+        if type(clause) is not exp.Property:
+            shown = clause.sql(dialect="spark")
+            raise UnsupportedSql(f"{shown} is not supported; write {_FORM} [WITH (regions = 4)]")
+
+
+def _columns_and_key(schema: exp.Schema) -> tuple[list[Column], list[str]]:
+    columns: list[Column] = []
+    keys: list[list[str]] = []
+    for part in schema.expressions:
+        if isinstance(part, exp.ColumnDef):
+            column, is_key = _column(part)
+            columns.append(column)
+            keys += [[column.name]] if is_key else []
+        else:
+            keys.append(_key(part))
+    if len(keys) > 1:
+        raise InvalidSql("more than one PRIMARY KEY; write one PRIMARY KEY (column, ...)")
+    return columns, keys[0] if keys else []
+
+
+def _column(part: exp.ColumnDef) -> tuple[Column, bool]:
+    nullable, is_key = True, False
+    for constraint in part.args.get("constraints") or []:
+        rule = constraint.args["kind"]
+        if isinstance(rule, exp.NotNullColumnConstraint):
+            nullable = bool(rule.args.get("allow_null"))
+        elif isinstance(rule, exp.PrimaryKeyColumnConstraint):
+            is_key = True
+        else:
+            name = type(rule).__name__.removesuffix("ColumnConstraint").upper()
+            raise UnsupportedSql(
+                f"column {part.name}: {name} is not supported, only NOT NULL and PRIMARY KEY"
+            )
+    kind = part.args.get("kind")
+    if kind is None:
+        raise InvalidSql(f"column {part.name} has no type, such as {part.name} BIGINT")
+    known = kind.this in _STORED
+    type_ = kind.sql(dialect="spark") if known else str(getattr(kind.this, "name", kind.this))
+    return Column(part.name, arrow_type(type_), nullable), is_key
+
+
+def _key(part: exp.Expr) -> list[str]:
+    if isinstance(part, exp.Constraint) and len(part.expressions) == 1:
+        part = part.expressions[0]
+    if not isinstance(part, exp.PrimaryKey):
+        raise UnsupportedSql(
+            f"{part.sql(dialect='spark')} is not supported; a table has columns and a PRIMARY KEY"
+        )
+    return [column.name for column in part.expressions]
+
+
+def _options(tree: exp.Create) -> dict[str, Any]:
+    """WITH (regions = 8, observers = 'module:Class'), or the same in TBLPROPERTIES."""
+    options: dict[str, Any] = {"regions": DEFAULT_REGIONS}
+    properties = tree.args.get("properties")
+    for option in properties.expressions if properties else []:
+        name, value = option.this.name.lower(), option.args["value"].name
+        if name == "regions" and value.isdigit():
+            options["regions"] = int(value)
+        elif name == "observers":
+            options["observers"] = [part.strip() for part in value.split(",") if part.strip()]
+        else:
+            raise InvalidSql(
+                f"option {name} = {value}: the options are regions = number "
+                "and observers = 'module:Class, ...'"
+            )
+    return options

@@ -1,0 +1,71 @@
+"""Queries: which tables and columns they read, and their evaluation by the engine."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from everview.errors import TableNotFound
+from everview.schema import TableSchema
+from everview.sql.parsing import Statement
+
+if TYPE_CHECKING:
+    from everview.database import Database
+
+
+def evaluate(db: Database, query: str) -> pa.Table:
+    """The rows of a query, by the engine, which reads only the columns the query names."""
+    return db.engine.select(db.path, query, reads(db, Statement(query)))
+
+
+def reads(db: Database, statement: Statement) -> dict[str, list[str] | None]:
+    """The tables a query reads, each with the columns it needs, None for all.
+
+    A column is read if its name occurs anywhere in the query; that is safe and hardly ever more
+    than needed. Qualified names (parquet.`file`) are left to the engine.
+    """
+    words = {
+        token.text.lower()
+        for token in statement.tokens
+        if token.token_type not in (TokenType.STRING, TokenType.NUMBER)
+    }
+    everything = _needs_every_column(statement.tree)
+    found: dict[str, list[str] | None] = {}
+    for name in _table_names(db, statement.tree):
+        schema = find_table(db, name)
+        needed = [c for c in schema.names if c.lower() in words or c == schema.key[0]]
+        found[schema.name] = None if everything else needed
+    return found
+
+
+def find_table(db: Database, name: str) -> TableSchema:
+    """The schema of a table. Raises `TableNotFound` with the name that was perhaps meant."""
+    known = {table.lower(): table for table in db.tables()}
+    if name.lower() in known:
+        return db.store.describe(name)
+    close = difflib.get_close_matches(name.lower(), known, 1)
+    meant = f"did you mean {known[close[0]]}? " if close else ""
+    there = f"there are {', '.join(known.values())}" if known else "there are no tables yet"
+    raise TableNotFound(f"there is no table {name}; {meant}{there}")
+
+
+def _table_names(db: Database, tree: exp.Expr) -> list[str]:
+    """Names of tables the query refers to, without those of its own WITH clauses."""
+    known = {table.lower() for table in db.tables()}
+    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    names = [
+        table.name
+        for table in tree.find_all(exp.Table)
+        if isinstance(table.this, exp.Identifier) and not table.args.get("db")
+    ]
+    return [name for name in names if name.lower() in known or name.lower() not in own]
+
+
+def _needs_every_column(tree: exp.Expr) -> bool:
+    starred = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
+    natural = any(join.method == "NATURAL" for join in tree.find_all(exp.Join))
+    return starred or natural or tree.find(exp.Pivot) is not None

@@ -1,0 +1,83 @@
+"""One SQL statement: what kind it is and who does it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from everview.errors import InvalidSql, UnsupportedSql
+from everview.result import Result
+from everview.sql.definitions import create, describe, drop, show
+from everview.sql.parsing import Statement, split
+from everview.sql.queries import evaluate
+from everview.sql.writes import delete, insert, update
+
+if TYPE_CHECKING:
+    from everview.database import Database
+
+SUPPORTED = (
+    "CREATE TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, DELETE FROM, SELECT"
+)
+
+
+def run(db: Database, statement: str) -> Result:
+    """Run one statement. Raises `SqlError`, `CatalogError` or `DataError`; then nothing changed."""
+    statements = split(statement)
+    if not statements:
+        raise InvalidSql(f"there is no statement; supported: {SUPPORTED}")
+    if len(statements) > 1:
+        raise InvalidSql(
+            f"{len(statements)} statements instead of one; run them one by one "
+            "(everview.sql.split takes a script apart)"
+        )
+    found = Statement(statements[0])
+    runner = _RUNNERS.get(found.verb)
+    if runner is None:
+        raise _refusal(found)
+    return runner(db, found)
+
+
+def _select(db: Database, statement: Statement) -> Result:
+    if isinstance(statement.tree, exp.Insert):  # WITH ... INSERT
+        return insert(db, statement)
+    if not isinstance(statement.tree, exp.Query | exp.Values):
+        raise UnsupportedSql(f"{statement.verb} begins a query only; supported: {SUPPORTED}")
+    return Result(evaluate(db, statement.text))
+
+
+def _refusal(statement: Statement) -> InvalidSql | UnsupportedSql:
+    verb = statement.verb
+    if verb in _REFUSED:
+        return UnsupportedSql(f"{verb} is not supported; supported: {SUPPORTED}")
+    first = statement.tokens[0]
+    close = difflib.get_close_matches(verb, _RUNNERS, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return InvalidSql(
+        f"line {first.line}, column 1: no statement begins with {verb[:40]}; "
+        f"{meant}supported: {SUPPORTED}"
+    )
+
+
+_RUNNERS: dict[str, Callable[[Database, Statement], Result]] = {
+    "CREATE": create,
+    "DROP": drop,
+    "DESCRIBE": describe,
+    "DESC": describe,
+    "SHOW": show,
+    "INSERT": insert,
+    "UPDATE": update,
+    "DELETE": delete,
+    "SELECT": _select,
+    "WITH": _select,
+    "VALUES": _select,
+    "FROM": _select,
+}
+_REFUSED = {
+    *("ALTER", "ANALYZE", "BEGIN", "CACHE", "CALL", "COMMENT", "COMMIT", "COPY"),
+    *("DECLARE", "EXECUTE", "EXPLAIN", "GRANT", "LOAD", "MERGE", "OPTIMIZE", "REFRESH"),
+    *("REPLACE", "RESET", "REVOKE", "ROLLBACK", "SET", "TABLE", "TRUNCATE", "UNCACHE"),
+    *("USE", "VACUUM", "VERIFY"),
+}

@@ -1,0 +1,236 @@
+"""INSERT, UPDATE and DELETE.
+
+The engine evaluates what there is to evaluate; what it gives back is put and deleted like any other
+rows. A number assigned to a DECIMAL is rounded to its scale, half up; everything else must fit as
+it is, with CAST where a type is to change. INSERT replaces rows with the same key, as put does.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from everview.errors import DataError, InvalidSql, UnsupportedSql
+from everview.intake import rows_to_arrow
+from everview.result import Result, count_rows
+from everview.schema import Column, TableSchema
+from everview.sql.definitions import table_name
+from everview.sql.literals import plain_rows
+from everview.sql.parsing import Statement, quoted
+from everview.sql.queries import evaluate, find_table
+
+if TYPE_CHECKING:
+    from everview.database import Database
+
+_EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
+
+
+def insert(db: Database, statement: Statement) -> Result:
+    tree = _tree(statement, exp.Insert, "INSERT INTO table [(columns)] VALUES ... or SELECT ...")
+    named = isinstance(tree.this, exp.Schema)
+    target = tree.this.this if named else tree.this
+    refused = ("overwrite", "by_name", "where", "exists", "source", "ignore", "returning")
+    if any(tree.args.get(name) for name in refused) or target.args.get("partition"):
+        raise UnsupportedSql(
+            "only INSERT INTO table [(columns)] VALUES ... or SELECT ... is supported; "
+            "rows with the same key are replaced"
+        )
+    schema = find_table(db, table_name(target))
+    columns = _insert_columns(schema, tree.this.expressions if named else None)
+    values = tree.expression
+    rows = plain_rows(statement, values) if isinstance(values, exp.Values) else None
+    if rows is not None:
+        given = _table_of(schema, columns, rows)
+    else:
+        given = _insert_query(db, statement, schema, columns, named)
+    return _done(db.table(schema.name).put(given).rows, "inserted")
+
+
+def update(db: Database, statement: Statement) -> Result:
+    tree = _tree(statement, exp.Update, "UPDATE table SET column = value, ... [WHERE ...]")
+    if any(tree.args.get(name) for name in ("from_", "order", "limit", "returning", "with_")):
+        raise UnsupportedSql("UPDATE takes SET and WHERE only; use a subquery for other tables")
+    schema = find_table(db, table_name(tree.this))
+    sources = _assignments(statement, tree, schema)
+    moved = [name for name in schema.key if name in sources]
+    row = quoted(tree.this.alias or tree.this.name)
+    wanted = [sources.get(name, f"{row}.{quoted(name)}") for name in schema.names]
+    wanted += [f"{row}.{quoted(name)}" for name in (schema.key if moved else ())]
+    set_at = _position(statement, TokenType.SET)
+    found = evaluate(
+        db,
+        f"SELECT {_aliased(wanted)} FROM {statement.cut(1, set_at)} {_where(statement, set_at)}",
+    )
+    width = len(schema.columns)
+    after = _fit(schema, list(schema.columns), found.columns[:width], f"UPDATE {schema.name}")
+    if moved:
+        _move(db, schema, pa.table(found.columns[width:], names=list(schema.key)), after)
+    elif after.num_rows:
+        db.table(schema.name).put(after)
+    return _done(after.num_rows, "updated")
+
+
+def delete(db: Database, statement: Statement) -> Result:
+    tree = _tree(statement, exp.Delete, "DELETE FROM table [WHERE ...]")
+    if any(tree.args.get(name) for name in ("using", "order", "limit", "returning", "tables")):
+        raise UnsupportedSql("DELETE takes WHERE only; use a subquery for other tables")
+    schema = find_table(db, table_name(tree.this))
+    table = db.table(schema.name)
+    if not tree.args.get("where"):
+        return _done(table.delete(table.to_arrow(columns=schema.key)).rows, "deleted")
+    row = quoted(tree.this.alias or tree.this.name)
+    keys = _aliased([f"{row}.{quoted(name)}" for name in schema.key])
+    from_at = _position(statement, TokenType.FROM)
+    where_at = _position(statement, TokenType.WHERE)
+    target = statement.cut(from_at, where_at)
+    found = evaluate(db, f"SELECT {keys} {target} {_where(statement, from_at)}")
+    return _done(table.delete(found.rename_columns(list(schema.key))).rows, "deleted")
+
+
+def _tree(statement: Statement, kind: type[exp.Expr], form: str) -> Any:
+    if not isinstance(statement.tree, kind):
+        raise InvalidSql(f"the statement can't be read; write {form}")
+    return statement.tree
+
+
+def _done(count: int, what: str) -> Result:
+    return Result(message=f"{count_rows(count)} {what}", count=count)
+
+
+def _insert_columns(schema: TableSchema, names: list[exp.Expr] | None) -> list[Column]:
+    if names is None:
+        return list(schema.columns)
+    columns = [schema.column(name.name) for name in names]
+    if len(set(columns)) < len(columns):
+        raise InvalidSql(f"INSERT INTO {schema.name}: a column is named twice")
+    return columns
+
+
+def _table_of(schema: TableSchema, columns: list[Column], rows: list[list[Any]]) -> pa.Table:
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(columns):
+            raise _wrong_width(schema, columns, f"row {number} has {len(row)} values")
+    documents = [
+        {
+            column.name: _rounded_value(value, column.type)
+            for column, value in zip(columns, row, strict=True)
+        }
+        for row in rows
+    ]
+    return rows_to_arrow(schema, documents, f"INSERT INTO {schema.name}, row {{}}".format)
+
+
+def _insert_query(
+    db: Database, statement: Statement, schema: TableSchema, columns: list[Column], named: bool
+) -> pa.Table:
+    """Evaluate the query of an INSERT: the WITH before it, and what follows table and columns."""
+    insert_at = _position(statement, TokenType.INSERT)
+    at = _position(statement, TokenType.INTO, insert_at) + 1
+    if statement.tokens[at].token_type == TokenType.TABLE:
+        at += 1
+    at += 1
+    if named:
+        at = statement.after_group(at)
+    found = evaluate(db, f"{statement.cut(0, insert_at)} {statement.cut(at)}")
+    if found.num_columns != len(columns):
+        raise _wrong_width(schema, columns, f"the query has {found.num_columns} columns")
+    return _fit(schema, columns, found.columns, f"INSERT INTO {schema.name}")
+
+
+def _wrong_width(schema: TableSchema, columns: list[Column], what: str) -> InvalidSql:
+    names = ", ".join(column.name for column in columns)
+    return InvalidSql(f"INSERT INTO {schema.name}: {what}, for {len(columns)} to fill ({names})")
+
+
+def _assignments(statement: Statement, tree: exp.Update, schema: TableSchema) -> dict[str, str]:
+    """The text of each new value by column."""
+    set_at = _position(statement, TokenType.SET)
+    pieces = statement.pieces(set_at + 1, statement.find(TokenType.WHERE, set_at))
+    sources: dict[str, str] = {}
+    for assignment, (start, stop) in zip(tree.expressions, pieces, strict=True):
+        if not isinstance(assignment, exp.EQ) or not isinstance(assignment.this, exp.Column):
+            raise InvalidSql(f"{statement.cut(start, stop)}: write column = value")
+        name = schema.column(assignment.this.name).name
+        if name in sources:
+            raise InvalidSql(f"UPDATE {schema.name}: column {name} is assigned twice")
+        equals = _position(statement, TokenType.EQ, start)
+        sources[name] = f"({statement.cut(equals + 1, stop)})"
+    return sources
+
+
+def _position(statement: Statement, kind: TokenType, start: int = 0) -> int:
+    found = statement.find(kind, start)
+    if found is None:
+        raise InvalidSql(f"{kind.value} is missing in: {statement.text[:80]}")
+    return found
+
+
+def _where(statement: Statement, start: int) -> str:
+    found = statement.find(TokenType.WHERE, start)
+    return "" if found is None else statement.cut(found)
+
+
+def _aliased(expressions: list[str]) -> str:
+    return ", ".join(f"{text} AS `_{number}`" for number, text in enumerate(expressions))
+
+
+def _move(db: Database, schema: TableSchema, before: pa.Table, after: pa.Table) -> None:
+    """Give rows new keys: write them, then delete the old keys that are free now."""
+    table = db.table(schema.name)
+    old, new = _key_tuples(before), _key_tuples(after.select(schema.key))
+    if len(set(new)) < len(new):
+        raise _taken(schema, next(key for at, key in enumerate(new) if key in new[:at]))
+    leaving, arriving = set(old).difference(new), list(set(new).difference(old))
+    if arriving and (there := table.get_many(arriving, schema.key)).num_rows:
+        raise _taken(schema, _key_tuples(there)[0])
+    table.put(after)
+    if leaving:
+        table.delete(list(leaving))
+
+
+def _key_tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _taken(schema: TableSchema, key: tuple[Any, ...]) -> DataError:
+    shown = ", ".join(f"{name} = {value}" for name, value in zip(schema.key, key, strict=True))
+    return DataError(
+        f"UPDATE {schema.name}: two rows would have the key {shown}; nothing was changed"
+    )
+
+
+def _fit(
+    schema: TableSchema, columns: list[Column], values: list[pa.ChunkedArray], place: str
+) -> pa.Table:
+    """An engine's columns as rows of the table."""
+    rounded = [_rounded(given, column.type) for given, column in zip(values, columns, strict=True)]
+    table = pa.table(rounded, names=[column.name for column in columns])
+    return rows_to_arrow(schema, table, f"{place}, row {{}}".format)
+
+
+def _rounded(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    if not pa.types.is_decimal(target):
+        return values
+    if pa.types.is_decimal(values.type) and values.type.scale > target.scale:
+        return pc.round(values, target.scale, "half_towards_infinity")
+    if pa.types.is_floating(values.type):
+        rounded = [_rounded_value(value, target) for value in values.to_pylist()]
+        try:
+            return pa.chunked_array([rounded], target)
+        except pa.ArrowException:  # too large, or no number: refused with its row later on
+            return values
+    return values
+
+
+def _rounded_value(value: Any, target: pa.DataType) -> Any:
+    if not pa.types.is_decimal(target) or not isinstance(value, float | Decimal):
+        return value
+    try:
+        return _EXACT.quantize(Decimal(str(value)), Decimal(1).scaleb(-target.scale))
+    except InvalidOperation:
+        return value

@@ -1,0 +1,192 @@
+"""A table as users hold it: put, delete, get, scan, changes, observers.
+
+Takes dicts, Arrow, pandas and Polars through `everview.intake`, and hands the store exact Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.intake import Keys, Rows, keys_to_arrow, rows_to_arrow
+from everview.stores.base import (
+    BATCH_ROWS,
+    LogRange,
+    Observer,
+    RegionStatus,
+    Snapshot,
+    Store,
+    WriteReport,
+)
+
+if TYPE_CHECKING:
+    from everview.schema import TableSchema
+
+Key = Any
+Row = dict[str, Any]
+
+
+class Table:
+    """A keyed table. Handles are cheap, may be shared by threads, and fail once it is dropped."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self.name = store.describe(name).name
+
+    def __repr__(self) -> str:
+        return f"<table {self.name}>"
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._store.describe(self.name)
+
+    def put(self, rows: Rows) -> WriteReport:
+        """Insert rows, or replace those with the same key.
+
+        Takes a dict or a list of dicts, an Arrow table or batch, a pandas or Polars frame. Columns
+        left out become NULL. The last of several rows with one key counts.
+        """
+        return self._store.put(self.name, rows_to_arrow(self.schema, rows))
+
+    def delete(self, keys: Keys) -> WriteReport:
+        """Delete by key: a list of keys (tuples for composite ones), or Arrow key columns."""
+        return self._store.delete(self.name, keys_to_arrow(self.schema, keys))
+
+    def get(self, key: Key, columns: Sequence[str] | None = None) -> Row | None:
+        """The row with that key as a dict, or None."""
+        return self._store.get_row(self.name, key, columns)
+
+    def get_many(self, keys: Keys, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows found, in the order of `keys`."""
+        return self._store.get(self.name, keys_to_arrow(self.schema, keys), columns)[0]
+
+    def scan(
+        self,
+        start: Key | None = None,
+        stop: Key | None = None,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Row]:
+        """Rows as dicts in key order, start <= key < stop (leading key columns will do)."""
+        batch_rows = min(BATCH_ROWS, limit or BATCH_ROWS)
+        for batch in self.batches(start, stop, columns, where, batch_rows):
+            rows = batch.to_pylist()
+            yield from rows if limit is None else rows[:limit]
+            if limit is not None and (limit := limit - len(rows)) <= 0:
+                return
+
+    def batches(
+        self,
+        start: Key | None = None,
+        stop: Key | None = None,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        batch_rows: int = BATCH_ROWS,
+        ordered: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `scan`, in Arrow batches."""
+        return self._store.scan(
+            self.name,
+            columns,
+            where,
+            _as_key(start),
+            _as_key(stop),
+            batch_rows=batch_rows,
+            ordered=ordered,
+        )
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        ordered: bool = False,
+    ) -> pa.Table:
+        """All rows; in key order only if asked, which costs a merge of the regions."""
+        schema = self.schema.arrow
+        if columns is not None:
+            schema = pa.schema([schema.field(i) for i in self.schema.positions(columns)])
+        return pa.Table.from_batches(
+            self.batches(columns=columns, where=where, ordered=ordered), schema
+        )
+
+    def __len__(self) -> int:
+        return sum(region.rows for region in self._store.status(self.name))
+
+    def version(self, key: Key) -> int:
+        """A counter that rises with every write of the row; 0 if there is no row."""
+        return self._store.version(self.name, keys_to_arrow(self.schema, [key]))
+
+    def test_and_set(
+        self,
+        key: Key,
+        row: Row | None,
+        *,
+        expected: Row | None = None,
+        version: int | None = None,
+    ) -> int | None:
+        """Write `row` (None: delete) only if the stored row still is `expected`, or has `version`.
+
+        Returns the new version, or None if the row is not as expected and nothing was changed.
+        """
+        schema = self.schema
+        return self._store.test_and_set(
+            self.name,
+            keys_to_arrow(schema, [key]),
+            None if row is None else rows_to_arrow(schema, [row]),
+            expected=None if expected is None else rows_to_arrow(schema, [expected]),
+            version=version,
+        )
+
+    def snapshot(self, seconds: float = 3600) -> Snapshot:
+        """The table as of now, for repeated reads; close it when done."""
+        return self._store.snapshot(self.name, seconds)
+
+    def log(self) -> dict[int, LogRange]:
+        """The sequences each region's change log holds."""
+        return self._store.log(self.name)
+
+    def changes(
+        self, after: Mapping[int, int] | None = None, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """Changes of all regions after the given positions (default: all there are)."""
+        for region, held in self.log().items():
+            start = (held.first - 1) if after is None else after.get(region, 0)
+            yield from self._store.changes(self.name, region, start, batch_rows=batch_rows)
+
+    def register(self, consumer: str, after: Mapping[int, int] | None = None) -> None:
+        """Keep changes after the given positions for `consumer` until it acknowledges them."""
+        self._store.register(self.name, consumer, after)
+
+    def acknowledge(self, consumer: str, upto: Mapping[int, int]) -> None:
+        """`consumer` needs nothing up to these positions any more."""
+        self._store.acknowledge(self.name, consumer, upto)
+
+    def unregister(self, consumer: str) -> None:
+        """`consumer` needs nothing any more."""
+        self._store.unregister(self.name, consumer)
+
+    def trim(self, upto: Mapping[int, int] | None = None) -> int:
+        """Remove changes that no consumer and no snapshot needs; returns how many."""
+        return self._store.trim(self.name, upto)
+
+    def attach(self, observer: Observer | str) -> None:
+        """Attach an observer object to this process, or 'module:Class' to all processes."""
+        self._store.attach(self.name, observer)
+
+    def detach(self, observer: Observer | str) -> None:
+        """Undo `attach`."""
+        self._store.detach(self.name, observer)
+
+    def status(self) -> list[RegionStatus]:
+        """Rows, log, bytes and consumers of each region."""
+        return self._store.status(self.name)
+
+
+def _as_key(key: Key | None) -> tuple[Any, ...] | None:
+    if key is None or isinstance(key, tuple):
+        return key
+    return tuple(key) if isinstance(key, Iterable) and not isinstance(key, str | bytes) else (key,)

@@ -1,0 +1,60 @@
+"""Fixtures for all tests: one Spark and one Sail session serve the whole run."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import everview as ev
+from everview.run.engine import Engine, start
+
+settings.register_profile(
+    "everview", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("everview")
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[ev.Database]:
+    with ev.open(tmp_path / "test.ev", create=True) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def connect_port() -> int:
+    """Where the Spark of the tests also serves Spark Connect."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def spark(connect_port: int) -> Engine:
+    source = str(Path(ev.__file__).parents[1])
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", source, prepend=os.pathsep)
+        environment.setenv(
+            "PYSPARK_SUBMIT_ARGS",
+            "--conf spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin "
+            "--conf spark.connect.grpc.binding.address=127.0.0.1 "
+            f"--conf spark.connect.grpc.binding.port={connect_port} pyspark-shell",
+        )
+        return start("spark")
+
+
+@pytest.fixture(scope="session")
+def sail() -> Engine:
+    pytest.importorskip("pysail")
+    return start("sail")
+
+
+@pytest.fixture(params=["spark", "sail"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine in turn: what a test says holds for both."""
+    found: Engine = request.getfixturevalue(request.param)
+    return found

@@ -1,0 +1,127 @@
+"""CREATE, DROP, DESCRIBE and SHOW, none of which needs an engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from everview.errors import (
+    InvalidSchema,
+    InvalidSql,
+    TableExists,
+    TableNotFound,
+    UnsupportedSql,
+)
+from everview.schema import sql_name
+
+TYPES = {
+    "BOOLEAN": "BOOLEAN",
+    "BYTE": "TINYINT",
+    "TINYINT": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "DECIMAL": "DECIMAL(10,0)",
+    "DECIMAL(12, 2)": "DECIMAL(12,2)",
+    "NUMERIC(38)": "DECIMAL(38,0)",
+    "STRING": "STRING",
+    "VARCHAR(10)": "STRING",
+    "BINARY": "BINARY",
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "TIMESTAMP_NTZ": "TIMESTAMP_NTZ",
+}
+
+
+def test_every_spark_type_is_understood(db):
+    columns = ", ".join(f"c{i} {name}" for i, name in enumerate(TYPES))
+    db.sql(f"CREATE TABLE t (id INT, {columns}, PRIMARY KEY (id))")
+    found = [sql_name(column.type) for column in db.table("t").schema.columns[1:]]
+    assert found == list(TYPES.values())
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "CREATE TABLE t (a INT NOT NULL, b STRING, `c d` DATE NOT NULL, PRIMARY KEY (b, a)) "
+        "WITH (regions = 3)",
+        "create table T (a int, b string, `c d` date not null, constraint pk primary key (B, A)) "
+        "tblproperties ('regions' = '3')",
+    ],
+)
+def test_keys_options_and_not_null(db, definition):
+    assert db.sql(definition).message in ("table t created", "table T created")
+    schema = db.table("t").schema
+    assert schema.key == ("b", "a")
+    assert schema.regions == 3
+    assert [column.nullable for column in schema.columns] == [False, False, False]
+
+
+def test_a_column_may_be_the_primary_key_itself(db):
+    db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, name STRING)")
+    assert db.table("t").schema.key == ("id",)
+    assert db.table("t").schema.column("name").nullable
+
+
+def test_if_not_exists_and_if_exists(db):
+    create = "CREATE TABLE {} t (id INT PRIMARY KEY)"
+    db.sql(create.format(""))
+    assert db.sql(create.format("IF NOT EXISTS")).message == "table t exists already"
+    with pytest.raises(TableExists):
+        db.sql(create.format(""))
+    assert db.sql("DROP TABLE T").message == "table T dropped"
+    assert db.tables() == []
+    assert db.sql("DROP TABLE IF EXISTS t").message == "there is no table t"
+    with pytest.raises(TableNotFound, match="there are no tables yet"):
+        db.sql("DROP TABLE t")
+
+
+def test_describe_shows_columns_in_order_with_their_place_in_the_key(db):
+    db.sql("CREATE TABLE t (a INT, b DECIMAL(5,1), c STRING, PRIMARY KEY (c, a))")
+    assert db.sql("DESC TABLE T").to_pylist() == [
+        {"column": "a", "type": "INT", "nullable": False, "key": 2},
+        {"column": "b", "type": "DECIMAL(5,1)", "nullable": True, "key": None},
+        {"column": "c", "type": "STRING", "nullable": False, "key": 1},
+    ]
+
+
+def test_show_tables_may_be_narrowed(db):
+    for name in ("orders", "Order_items", "customers"):
+        db.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    assert db.sql("SHOW TABLES").count == 3
+    found = db.sql("SHOW TABLES LIKE 'order*'").to_arrow().column("table").to_pylist()
+    assert sorted(found) == ["Order_items", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("CREATE TABLE t (a INT)", InvalidSchema, "no primary key; add PRIMARY KEY"),
+        ("CREATE TABLE t (a FOO PRIMARY KEY)", InvalidSql, "column 19: .*types such as BIGINT"),
+        ("CREATE TABLE t (a UUID PRIMARY KEY)", InvalidSchema, "UUID can't be stored"),
+        ("CREATE TABLE t (a ARRAY<INT> PRIMARY KEY)", InvalidSchema, "ARRAY can't be stored"),
+        ("CREATE TABLE t (a INT DEFAULT 1 PRIMARY KEY)", UnsupportedSql, "DEFAULT is not"),
+        ("CREATE TABLE t (a INT, UNIQUE (a))", UnsupportedSql, "has columns and a PRIMARY KEY"),
+        ("CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a))", InvalidSql, "more than one PRIM"),
+        ("CREATE TABLE t (a INT PRIMARY KEY) USING delta", UnsupportedSql, "USING DELTA is not"),
+        ("CREATE TABLE t (a INT PRIMARY KEY) WITH (x = 1)", InvalidSql, "the options are regions"),
+        ("CREATE TABLE t (a INT PRIMARY KEY) nonsense", InvalidSql, "can't be read; write CREATE"),
+        ("CREATE TABLE t AS SELECT 1", UnsupportedSql, "then INSERT INTO name SELECT"),
+        ("CREATE TABLE d.t (a INT PRIMARY KEY)", UnsupportedSql, "name of one part"),
+        ("CREATE OR REPLACE TABLE t (a INT PRIMARY KEY)", UnsupportedSql, "DROP TABLE IF EXISTS"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1", UnsupportedSql, "CREATE MATERIALIZED VIEW is"),
+        ("CREATE VIEW v AS SELECT 1", UnsupportedSql, "CREATE VIEW is not supported"),
+        ("CREATE FUNCTION f AS 'x'", UnsupportedSql, "only CREATE TABLE"),
+        ("DROP VIEW v", UnsupportedSql, "DROP VIEW is not supported"),
+        ("DROP TABLE a, b", UnsupportedSql, "takes one table"),
+        ("DESCRIBE EXTENDED t", UnsupportedSql, "DESCRIBE has no options"),
+        ("DESCRIBE SELECT 1", UnsupportedSql, "takes the name of a table"),
+        ("SHOW VIEWS", UnsupportedSql, "SHOW takes only TABLES"),
+    ],
+)
+def test_other_definitions_are_refused_with_what_to_write(db, statement, error, message):
+    with pytest.raises(error, match=message):
+        db.sql(statement)
+    assert db.tables() == []

@@ -1,0 +1,192 @@
+"""Files are loaded whole, or up to a row that the error names."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from everview import load as loading
+from everview.database import Database
+from everview.errors import (
+    DataError,
+    EverviewError,
+    NullNotAllowed,
+    UnknownColumn,
+    WriteRejected,
+    WrongType,
+)
+from everview.load import load
+from everview.stores.base import Observer, Write
+from everview.table import Table
+
+COLUMNS = {"id": "BIGINT", "customer": "STRING", "amount": "DECIMAL(12,2)", "day": "DATE"}
+ROWS = [
+    {"id": 1, "customer": "ada", "amount": Decimal("9.90"), "day": dt.date(2020, 1, 1)},
+    {"id": 2, "customer": "", "amount": None, "day": None},
+    {"id": 3, "customer": None, "amount": Decimal("-0.05"), "day": None},
+    {"id": 4, "customer": 'a "b",\nc 🎉', "amount": Decimal("1.00"), "day": None},
+]
+CSV = 'ID,customer,amount,day\n1,ada,9.9,2020-01-01\n2,"",,\n3,,-0.05,\n4,"a ""b"",\nc 🎉",1,\n'
+JSON = """{"id": 1, "customer": "ada", "amount": "9.90", "day": "2020-01-01"}
+{"ID": 2, "customer": ""}
+
+{"id": 3, "customer": null, "amount": -0.05}
+{"id": 4, "customer": "a \\"b\\",\\nc 🎉", "amount": 1}
+"""
+
+
+@pytest.fixture
+def orders(db: Database) -> Table:
+    return db.create_table("orders", COLUMNS, "id", regions=2)
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "BATCH_ROWS", 2)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("batch", [2, 65_536])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("orders.csv", CSV.encode()),
+        ("orders.csv", b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode()),
+        ("orders.csv.gz", gzip.compress(CSV.encode())),
+        ("orders.jsonl", JSON.encode()),
+        ("orders.json", b"\xef\xbb\xbf" + JSON.encode()),
+        ("orders.ndjson.gz", gzip.compress(JSON.encode())),
+    ],
+)
+def test_text_files_are_loaded(orders, tmp_path, monkeypatch, name, content, batch):
+    monkeypatch.setattr(loading, "BATCH_ROWS", batch)
+    path = write(tmp_path / name, content)
+    assert load(orders, path) == 4
+    found = list(orders.scan())
+    found[3]["customer"] = found[3]["customer"].replace("\r\n", "\n")
+    assert found == ROWS
+
+
+def test_parquet_files_are_loaded_and_column_order_does_not_matter(orders, tmp_path, small_batches):
+    table = pa.Table.from_pylist(ROWS).select(["day", "amount", "id", "customer"])
+    pq.write_table(table, tmp_path / "orders.parquet", row_group_size=3)
+    seen = []
+    assert load(orders, tmp_path / "orders.parquet", progress=lambda *at: seen.append(at)) == 4
+    assert list(orders.scan()) == ROWS
+    assert seen[-1] == (4, 1.0)
+
+
+def test_a_format_given_wins_over_the_suffix(orders, tmp_path):
+    assert load(orders, write(tmp_path / "orders.txt", CSV), "csv") == 4
+    with pytest.raises(DataError, match=r"format \.txt is not known; give the format: parquet"):
+        load(orders, tmp_path / "orders.txt")
+
+
+def test_numbers_in_json_keep_all_their_digits(db, tmp_path):
+    table = db.create_table("wide", {"id": "BIGINT", "n": "DECIMAL(38,10)"}, "id")
+    digits = "1234567890123456789012345678.0123456789"
+    line = f'{{"id": 9223372036854775807, "n": {digits}}}'
+    assert load(table, write(tmp_path / "wide.jsonl", line)) == 1
+    assert table.get(9223372036854775807) == {"id": 9223372036854775807, "n": Decimal(digits)}
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ("id,amount\n1,1\n2,abc\n", r"row 2 \(line 3\), column amount: 'abc' is not a DECIMAL"),
+        ('id,customer\n1,"a\nb"\n\nx,c\n', r"row 2 \(line 5\), column id: 'x' is not a BIGINT"),
+        (b"id,customer\n1,\xff\n", r"row 1 \(line 2\), column customer: b'\\xff' .*not UTF-8"),
+        ("id,customer\n,a\n", r"row 1 \(line 2\), column id: NULL or missing"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_by_row_and_line(orders, tmp_path, content, place):
+    path = write(tmp_path / "orders.csv", content)
+    with pytest.raises(DataError, match=rf"^{path}, {place}.*; no rows were stored$"):
+        load(orders, path)
+    assert len(orders) == 0
+
+
+@pytest.mark.parametrize("name", ["orders.csv", "orders.jsonl", "orders.parquet"])
+def test_the_error_says_how_many_rows_were_stored_before(orders, tmp_path, small_batches, name):
+    amounts = ["1", "2", "3", "4", "x"]
+    path = tmp_path / name
+    if name.endswith("csv"):
+        write(path, "id,amount\n" + "".join(f"{i},{a}\n" for i, a in enumerate(amounts)))
+    elif name.endswith("jsonl"):
+        write(path, "".join(f'{{"id":{i},"amount":"{a}"}}\n' for i, a in enumerate(amounts)))
+    else:
+        pq.write_table(pa.table({"id": range(5), "amount": amounts}), path)
+    with pytest.raises(WrongType, match=r"(row|line) 5.*the 4 rows of the batches before it"):
+        load(orders, path)
+    assert len(orders) == 4
+
+
+class Refusing(Observer):
+    def before(self, write: Write) -> None:
+        if 3 in write.after.field("id").to_pylist():
+            raise ValueError("no threes")
+
+
+def test_a_refused_write_also_tells_what_was_stored(orders, tmp_path, small_batches):
+    orders.attach(Refusing())
+    with pytest.raises(EverviewError) as refused:
+        load(orders, write(tmp_path / "orders.csv", "id\n1\n2\n3\n"))
+    assert isinstance(refused.value, WriteRejected)
+    assert "the 2 rows of the batches before it are stored" in refused.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("a.csv", "", DataError, "is empty; a CSV file starts with a line of column names"),
+        ("a.csv", "id,nope\n1,2\n", UnknownColumn, "line 1: table orders has no column nope"),
+        ("a.csv", "customer\nada\n", NullNotAllowed, "line 1: column id is part of the primary"),
+        ("a.csv", "id,ID\n1,2\n", DataError, "column id is given twice"),
+        ("a.csv", "id,customer\n1,a\n2\n", DataError, r"row 2 \(line 3\): 1 fields, but the hea"),
+        ("a.csv", "id,customer\n1,a,b\n", DataError, r"row 1 \(line 2\): 3 fields"),
+        ("a.csv.gz", "id\n1\n", DataError, "can't be read: Not a gzipped file"),
+        ("a.jsonl", '{"id": 1}\n{"id": \n', DataError, "line 2: not JSON: Expecting value"),
+        ("a.jsonl", "[1]\n", DataError, "line 1: list instead of an object"),
+        ("a.jsonl", b'{"id": 1, "customer": "\xff"}', DataError, "line 1: not UTF-8 text"),
+        ("a.jsonl", '\n{"id": 1, "nope": 2}\n', UnknownColumn, "line 2: table orders has no colu"),
+        ("a.jsonl", '{"customer": "x"}\n', NullNotAllowed, "line 1, column id: missing"),
+        ("a.parquet", "hello, this is text", DataError, "is not a Parquet file"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(orders, tmp_path, name, content, error, message):
+    with pytest.raises(error, match=message):
+        load(orders, write(tmp_path / name, content))
+    assert len(orders) == 0
+
+
+def test_missing_files_and_directories_are_said_to_be_so(orders, tmp_path):
+    with pytest.raises(DataError, match="there is no file"):
+        load(orders, tmp_path / "nope.csv")
+    with pytest.raises(DataError, match="is a directory; load the files in it"):
+        load(orders, tmp_path)
+
+
+@pytest.mark.parametrize("content", ["id,customer\n", "id,customer", "id"])
+def test_a_header_without_rows_loads_nothing(orders, tmp_path, content):
+    assert load(orders, write(tmp_path / "orders.csv", content)) == 0
+
+
+def test_long_values_cross_the_blocks_of_the_csv_reader(orders, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "CSV_BLOCK", 100_000)
+    long = "é" * 30_000
+    content = "id,customer\n" + "".join(f"{i},{long}{i}\n" for i in range(20))
+    assert load(orders, write(tmp_path / "orders.csv", content)) == 20
+    assert orders.get(19)["customer"] == f"{long}19"
+    huge = f"id,customer\n1,{'x' * 400_000}\n"
+    with pytest.raises(DataError, match="a row is longer than"):
+        load(orders, write(tmp_path / "huge.csv", huge))

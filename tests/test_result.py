@@ -1,0 +1,38 @@
+"""Results print as tables that line up."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+
+from everview.result import Result, display_width, render
+
+
+def test_numbers_stand_right_and_everything_lines_up():
+    table = pa.table(
+        {"id": [1, 200], "amount": [Decimal("9.90"), None], "name": ["日本🎉", "e\u0301\ta"]}
+    )
+    text = repr(Result(table))
+    assert text.splitlines()[:4] == [
+        "+-----+--------+--------+",
+        "|  id | amount | name   |",
+        "+-----+--------+--------+",
+        "|   1 |   9.90 | 日本🎉 |",
+    ]
+    assert len({display_width(line) for line in text.splitlines()[:-1]}) == 1
+    assert text.splitlines()[-1] == "2 rows"
+
+
+def test_long_results_and_long_values_are_cut_and_say_so():
+    table = pa.table({"x": ["y" * 100] * 30})
+    lines = render(table).splitlines()
+    assert lines[-1] == "30 rows, the first 20 shown"
+    assert lines[3] == f"| {'y' * 39}… |"
+
+
+def test_a_message_is_shown_where_there_are_no_rows():
+    done = Result(message="3 rows inserted", count=3)
+    assert repr(done) == "3 rows inserted"
+    assert (len(done), done.count, list(done)) == (0, 3, [])
+    assert repr(Result(pa.table({"x": pa.array([], pa.int32())}))).endswith("0 rows")
