@@ -116,7 +116,7 @@ def test_insert_takes_columns_in_any_order_and_replaces_rows_with_the_same_key(s
         ("INSERT INTO orders VALUES (4, 'a')", InvalidSql, "row 1 has 2 values, for 3 to fill"),
         ("INSERT INTO orders (id, nope) VALUES (1, 2)", UnknownColumn, "it has id, customer, am"),
         ("INSERT INTO orders (id, id) VALUES (1, 2)", InvalidSql, "named twice"),
-        ("INSERT INTO ordres VALUES (1)", TableNotFound, "did you mean orders.*there are lines"),
+        ("INSERT INTO ordres VALUES (1)", TableNotFound, "did you mean orders.*tables: lines"),
         ("INSERT OVERWRITE orders VALUES (1, 'a', 1)", UnsupportedSql, "only INSERT INTO table"),
         ("UPDATE orders SET nope = 1", UnknownColumn, "no column nope"),
         ("UPDATE orders SET id = 1, ID = 2", InvalidSql, "assigned twice"),

@@ -21,16 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import (
     AnalysisException,
     IllegalArgumentException,
     PySparkException,
     PySparkRuntimeError,
 )
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
 from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlError
+from everview.run.source import SailDataSource
 
 ENGINES = ("spark", "sail")
 SETTINGS = {
@@ -119,24 +122,19 @@ def readable(error: PySparkException) -> EverviewError:
 
 
 def _spark() -> SparkSession:
+    """A session of its own in the Spark this process uses; if it uses none, in a new one."""
     found: Any
     try:
         found = SparkSession.active()
     except PySparkRuntimeError:
         found = _launch()
-    separate: SparkSession = found.newSession() if _is_classic(found) else found.cloneSession()
-    return separate
-
-
-def _is_classic(session: SparkSession) -> bool:
-    return hasattr(session, "newSession")
+    if isinstance(found, SparkSession):
+        return found.newSession()
+    return _connect(found.client._builder)
 
 
 def _launch() -> SparkSession:
     """A local Spark whose JVM writes into a file of ours instead of the user's terminal."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
     if _java() is None:
         raise EngineUnavailable(
             "engine 'spark' needs Java 17, and there is none; install it, for example with "
@@ -198,15 +196,21 @@ def _sail() -> SparkSession:
         raise EngineUnavailable(
             "engine 'sail' is not installed; pip install everview[sail], or use engine='spark'"
         ) from error
-    from pyspark.sql.connect.session import SparkSession as RemoteSession
-
-    from everview.run.source import SailDataSource
-
     if _sail_server is None:
         _sail_server = SparkConnectServer(ip="127.0.0.1", port=0)
         _sail_server.start(background=True)
     host, port = _sail_server.listening_address
-    session: Any = RemoteSession(connection=f"sc://{host}:{port}")
+    session = _connect(f"sc://{host}:{port}")
     session.dataSource.register(SailDataSource)
+    return session
+
+
+def _connect(connection: Any) -> SparkSession:
+    """A new session of Spark Connect, which has the methods of a `SparkSession` that we use."""
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    session: Any = RemoteSession(connection=connection)
+    # a second session that is left open makes pyspark hang at exit
+    atexit.register(session.client.close)
     remote: SparkSession = session
     return remote

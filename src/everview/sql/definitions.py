@@ -13,7 +13,6 @@ from everview.errors import InvalidSql, TableExists, TableNotFound, UnsupportedS
 from everview.result import Result
 from everview.schema import DEFAULT_REGIONS, Column, arrow_type, sql_name
 from everview.sql.parsing import Statement
-from everview.sql.queries import find_table
 
 if TYPE_CHECKING:
     from everview.database import Database
@@ -57,7 +56,7 @@ def drop(db: Database, statement: Statement) -> Result:
         raise UnsupportedSql("DROP TABLE takes one table; write a statement for each")
     name = table_name(tables[0])
     try:
-        db.drop_table(find_table(db, name).name)
+        db.drop_table(name)
     except TableNotFound:
         if not tree.args.get("exists"):
             raise
@@ -72,7 +71,7 @@ def describe(db: Database, statement: Statement) -> Result:
         raise UnsupportedSql("DESCRIBE takes the name of a table")
     if tree.args.get("kind") not in (None, "TABLE") or tree.args.get("style"):
         raise UnsupportedSql("DESCRIBE has no options here; write DESCRIBE name")
-    schema = find_table(db, table_name(tree.this))
+    schema = db.store.describe(table_name(tree.this))
     place = {name: number for number, name in enumerate(schema.key, 1)}
     return Result(
         pa.table(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from everview.errors import TableNotFound
-from everview.schema import TableSchema
 from everview.sql.parsing import Statement
 
 if TYPE_CHECKING:
@@ -36,21 +33,10 @@ def reads(db: Database, statement: Statement) -> dict[str, list[str] | None]:
     everything = _needs_every_column(statement.tree)
     found: dict[str, list[str] | None] = {}
     for name in _table_names(db, statement.tree):
-        schema = find_table(db, name)
+        schema = db.store.describe(name)
         needed = [c for c in schema.names if c.lower() in words or c == schema.key[0]]
         found[schema.name] = None if everything else needed
     return found
-
-
-def find_table(db: Database, name: str) -> TableSchema:
-    """The schema of a table. Raises `TableNotFound` with the name that was perhaps meant."""
-    known = {table.lower(): table for table in db.tables()}
-    if name.lower() in known:
-        return db.store.describe(name)
-    close = difflib.get_close_matches(name.lower(), known, 1)
-    meant = f"did you mean {known[close[0]]}? " if close else ""
-    there = f"there are {', '.join(known.values())}" if known else "there are no tables yet"
-    raise TableNotFound(f"there is no table {name}; {meant}{there}")
 
 
 def _table_names(db: Database, tree: exp.Expr) -> list[str]:

@@ -22,7 +22,7 @@ from everview.schema import Column, TableSchema
 from everview.sql.definitions import table_name
 from everview.sql.literals import plain_rows
 from everview.sql.parsing import Statement, quoted
-from everview.sql.queries import evaluate, find_table
+from everview.sql.queries import evaluate
 
 if TYPE_CHECKING:
     from everview.database import Database
@@ -40,7 +40,7 @@ def insert(db: Database, statement: Statement) -> Result:
             "only INSERT INTO table [(columns)] VALUES ... or SELECT ... is supported; "
             "rows with the same key are replaced"
         )
-    schema = find_table(db, table_name(target))
+    schema = db.store.describe(table_name(target))
     columns = _insert_columns(schema, tree.this.expressions if named else None)
     values = tree.expression
     rows = plain_rows(statement, values) if isinstance(values, exp.Values) else None
@@ -55,7 +55,7 @@ def update(db: Database, statement: Statement) -> Result:
     tree = _tree(statement, exp.Update, "UPDATE table SET column = value, ... [WHERE ...]")
     if any(tree.args.get(name) for name in ("from_", "order", "limit", "returning", "with_")):
         raise UnsupportedSql("UPDATE takes SET and WHERE only; use a subquery for other tables")
-    schema = find_table(db, table_name(tree.this))
+    schema = db.store.describe(table_name(tree.this))
     sources = _assignments(statement, tree, schema)
     moved = [name for name in schema.key if name in sources]
     row = quoted(tree.this.alias or tree.this.name)
@@ -79,7 +79,7 @@ def delete(db: Database, statement: Statement) -> Result:
     tree = _tree(statement, exp.Delete, "DELETE FROM table [WHERE ...]")
     if any(tree.args.get(name) for name in ("using", "order", "limit", "returning", "tables")):
         raise UnsupportedSql("DELETE takes WHERE only; use a subquery for other tables")
-    schema = find_table(db, table_name(tree.this))
+    schema = db.store.describe(table_name(tree.this))
     table = db.table(schema.name)
     if not tree.args.get("where"):
         return _done(table.delete(table.to_arrow(columns=schema.key)).rows, "deleted")

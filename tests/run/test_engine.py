@@ -1,0 +1,143 @@
+"""Engines: what they answer, what they say when they can't, and that they keep quiet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import everview as ev
+from everview.errors import EngineUnavailable, InvalidSql, SqlError, TableNotFound
+from everview.run.engine import start
+
+from .samples import as_text, table_of_all_types
+
+
+@pytest.fixture
+def orders(db):
+    table = db.create_table("Orders", {"id": "BIGINT", "who": "STRING", "n": "INT"}, key="id")
+    table.put([{"id": i, "who": "ab"[i % 2], "n": i} for i in range(10)])
+    return table
+
+
+def test_a_query_gives_arrow_with_the_names_and_types_of_spark(engine, db, orders):
+    query = "SELECT who, count(*), sum(n) AS total, max(id) + 1 FROM Orders GROUP BY who"
+    answer = engine.select(db.path, query, {"Orders": ["who", "n", "id"]})
+    assert answer.schema.names == ["who", "count(1)", "total", "(max(id) + 1)"]
+    assert [str(type_) for type_ in answer.schema.types] == ["string", "int64", "int64", "int64"]
+    assert sorted(map(tuple, (row.values() for row in answer.to_pylist()))) == [
+        ("a", 5, 20, 9),
+        ("b", 5, 25, 10),
+    ]
+
+
+def test_timestamps_come_back_in_utc_and_local_ones_without_a_zone(engine, db):
+    table = table_of_all_types(db)
+    answer = engine.select(db.path, "SELECT * FROM all_types", {"all_types": None})
+    assert answer.schema == table.schema.arrow
+    assert as_text(answer) == as_text(table.to_arrow())
+
+
+def test_tables_are_found_in_any_case_and_under_any_name(engine, db, orders):
+    odd = db.create_table("große Tische", {"id": "INT"}, key="id")
+    odd.put([{"id": 1}])
+    query = (
+        "SELECT o.ID FROM ORDERS o JOIN `große Tische` t ON o.id = t.id "
+        "JOIN orders p ON o.id = p.id"
+    )
+    answer = engine.select(db.path, query, {"Orders": ["id"], odd.name: ["id"]})
+    assert answer.to_pylist() == [{"ID": 1}]
+
+
+def test_a_query_without_tables_is_evaluated(engine, db):
+    assert engine.select(db.path, "SELECT 1 + 1 AS two", {}).to_pylist() == [{"two": 2}]
+
+
+def test_a_column_or_table_that_is_not_there_is_said_in_one_sentence(engine, db, orders):
+    with pytest.raises(InvalidSql, match="nope") as unresolved:
+        engine.select(db.path, "SELECT nope FROM Orders", {"Orders": None})
+    assert "Project" not in str(unresolved.value)
+    with pytest.raises(TableNotFound, match="no table nope"):
+        engine.select(db.path, "SELECT * FROM nope", {"nope": None})
+    with pytest.raises(InvalidSql):
+        engine.select(db.path, "SELEC 1", {})
+
+
+def test_a_query_that_fails_while_running_is_said_without_a_trace(engine, db, orders):
+    with pytest.raises(SqlError, match=r"(?i)divi.*zero") as failed:
+        engine.select(db.path, "SELECT n / (n - 3) FROM Orders", {"Orders": None})
+    assert "Traceback" not in str(failed.value)
+    assert "\tat " not in str(failed.value)
+
+
+def test_queries_of_two_threads_do_not_see_each_others_tables(engine, db, orders, tmp_path):
+    with ev.open(tmp_path / "other.ev", create=True) as other:
+        other.create_table("Orders", {"id": "STRING"}, key="id").put([{"id": "x"}])
+
+        def ask(i: int) -> list:
+            path = (db if i % 2 else other).path
+            return engine.select(path, "SELECT min(id) AS m FROM Orders", {"Orders": None})
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = [answer.to_pylist() for answer in pool.map(ask, range(4))]
+    assert answers == [[{"m": "x"}], [{"m": 0}]] * 2
+
+
+def test_views_of_the_users_own_session_are_left_alone(spark, db, orders):
+    user = spark.session.builder.getOrCreate()
+    user.sql("SELECT 'mine' AS id").createOrReplaceTempView("Orders")
+    again = start("spark")
+    assert again.select(db.path, "SELECT count(*) AS n FROM Orders", {"Orders": None}).to_pylist()
+    assert user.table("Orders").collect()[0].id == "mine"
+    user.catalog.dropTempView("Orders")
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(EngineUnavailable, match="there are spark and sail"):
+        start("flink")
+
+
+def test_without_pysail_the_error_names_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pysail.spark", None)
+    with pytest.raises(EngineUnavailable, match=r"pip install everview\[sail\]"):
+        start("sail")
+
+
+def run_python(code: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    source = str(Path(ev.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": source} | environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_java_the_error_names_what_to_install(tmp_path):
+    code = "from everview.run.engine import start; start('spark')"
+    failed = run_python(code, tmp_path, PATH="", JAVA_HOME="")
+    assert "EngineUnavailable: engine 'spark' needs Java 17" in failed.stderr
+    assert "openjdk-17-jre-headless" in failed.stderr
+
+
+def test_starting_spark_leaves_the_terminal_and_the_directory_alone(tmp_path):
+    code = """
+from everview.errors import SqlError
+from everview.run.engine import start
+spark = start("spark")
+print(spark.select("", "SELECT 1 + 1 AS n", {}).to_pylist())
+try:
+    spark.select("", "SELECT 1 / 0", {})
+except SqlError:
+    print("as expected")
+"""
+    ran = run_python(code, tmp_path)
+    assert (ran.stdout, ran.stderr) == ("[{'n': 2}]\nas expected\n", "")
+    assert list(tmp_path.iterdir()) == []
