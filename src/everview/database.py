@@ -32,6 +32,7 @@ def open(
     durability: Durability = "interval",
     engine: Literal["spark", "sail"] = "spark",
     map_size: int | None = None,
+    readonly: bool = False,
 ) -> Database:
     """Open the database in the directory `path`; with `create`, make it if nothing is there.
 
@@ -40,8 +41,15 @@ def open(
     "interval"; "never" leaves the time of writing to the operating system.
     engine: what evaluates SELECT and WHERE: "spark" or "sail".
     map_size: address space reserved for each region at first, in bytes; it grows when needed.
+    readonly: refuse writes; such a handle never waits for a writer, not even to open the files.
     """
-    store = EmbeddedStore(os.fspath(path), create=create, durability=durability, map_size=map_size)
+    store = EmbeddedStore(
+        os.fspath(path),
+        create=create,
+        durability=durability,
+        map_size=map_size,
+        readonly=readonly,
+    )
     return Database(store, engine)
 
 

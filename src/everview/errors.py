@@ -1,9 +1,9 @@
 """Every error that Everview raises on purpose, in one tree.
 
     EverviewError
-    ├── DatabaseError      NotADatabase · DatabaseExists · FormatMismatch · DatabaseClosed · Damaged
+    ├── DatabaseError      NotADatabase · FormatMismatch · DatabaseClosed · ReadOnly · Damaged
     ├── CatalogError       TableNotFound · TableExists · InvalidSchema
-    ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey
+    ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey · Outdated
     ├── WriteError         WriteRejected · ObserverFailed · PartialWrite · StoreFull
     ├── LogError           LogTrimmed · UnknownConsumer
     └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable
@@ -32,8 +32,8 @@ class NotADatabase(DatabaseError):
     code = "EV101"
 
 
-class DatabaseExists(DatabaseError):
-    """A database or other files are already at the path."""
+class ReadOnly(DatabaseError):
+    """A write through a handle that was opened to read."""
 
     code = "EV102"
 
@@ -108,6 +108,12 @@ class WrongKey(DataError):
     """A key of the wrong shape."""
 
     code = "EV304"
+
+
+class Outdated(DataError):
+    """Rows made for columns that the table no longer has."""
+
+    code = "EV305"
 
 
 class WriteError(EverviewError):

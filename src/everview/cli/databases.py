@@ -43,7 +43,7 @@ def status(db: str, as_json: bool) -> None:
       everview status shop.ev
       everview status shop.ev --json
     """
-    with everview.open(db) as database:
+    with everview.open(db, readonly=True) as database:
         found = database.status()
     if as_json:
         click.echo(json.dumps({"tables": [dataclasses.asdict(table) for table in found]}))

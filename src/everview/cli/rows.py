@@ -89,7 +89,7 @@ def get(ctx: click.Context, db: str, table: str, key: str) -> None:
       everview put shop.ev items '{"id": 1, "name": "pen"}'
       everview get shop.ev items 1
     """
-    with everview.open(db) as database:
+    with everview.open(db, readonly=True) as database:
         source = database.table(table)
         row = source.get(parse_keys(source.schema, [key])[0])
     if row is None:
@@ -128,7 +128,7 @@ def scan(
       everview scan shop.ev items --start 2 --columns name
       everview scan shop.ev items --format json
     """
-    with everview.open(db) as database:
+    with everview.open(db, readonly=True) as database:
         source = database.table(table)
         schema = source.schema
         names = [name.strip() for name in columns.split(",")] if columns else None

@@ -68,7 +68,7 @@ class PointDecoder:
 
     def decode(self, row: bytes, positions: Sequence[int]) -> dict[str, Any]:
         """The chosen columns by name; raises `Damaged` if the row fails its checksum."""
-        self._check(row)
+        self.check(row)
         nulls = int.from_bytes(row[self._bitmap], "little")
         fixed = self._fixed.unpack_from(row, self._bitmap.stop)
         ends = (0, *fixed[len(self._values) :])
@@ -85,7 +85,8 @@ class PointDecoder:
             decoded[self._names[i]] = value
         return decoded
 
-    def _check(self, row: bytes) -> None:
+    def check(self, row: bytes) -> None:
+        """Raises `Damaged` if the row fails its checksum."""
         head = int.from_bytes(row[:8], "little")
         if head & 0xFFFF_FFFF != self._head:
             raise Damaged(f"a row has an unknown header {row[:4].hex()}")

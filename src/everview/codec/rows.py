@@ -100,7 +100,7 @@ class RowCodec:
         if len(starts) == 0:
             return [pa.array([], self.columns[i].type) for i in columns]
         if not checked:
-            self._check(data, starts)
+            self.check(data, starts)
         fixed = gather(data, starts, self.dtype)
         if checked and np.any(fixed["head"] & _CHECKSUM_MASK != self._head):
             raise Damaged(self._foreign(fixed["head"]))
@@ -141,7 +141,10 @@ class RowCodec:
         _, offsets, values = pieces.take(pa.array(mine)).buffers()
         return pa.Array.from_buffers(arrow, len(fixed), [valid, offsets, values])
 
-    def _check(self, data: Any, starts: Ints) -> None:
+    def check(self, data: Any, starts: Ints) -> None:
+        """Hold rows that fill `data` side by side against their checksums; raises `Damaged`."""
+        if len(starts) == 0:
+            return
         heads = gather(data, starts, np.dtype("<u8"))
         if np.any(heads & _CHECKSUM_MASK != self._head):
             raise Damaged(self._foreign(heads))

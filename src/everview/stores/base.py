@@ -12,8 +12,8 @@ Ordered.  Changes of one region carry sequences 1, 2, 3, ... without holes, in c
           versions of one key lie in one region and so in order. Between regions there is none.
           Of several rows with one key in a batch the last counts, and one change is logged.
 Shared.   Any number of processes and threads may read and write at once. Readers see committed
-          states, are never blocked, and block no one. Writers of one region take turns, writers
-          of different regions do not wait for each other.
+          states, are never blocked once they are open, and block no one. Writers of one region
+          take turns, writers of different regions do not wait for each other.
 
 Rows and keys travel as Arrow tables of exactly the table's types (`everview.intake` makes them).
 """

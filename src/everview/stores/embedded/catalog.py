@@ -29,8 +29,11 @@ class Catalog:
     def __init__(self, environment: Environment, directory: str) -> None:
         self.environment = environment
         self._directory = directory
-        self._documents = environment.dbs[0]
         self._layouts: dict[bytes, tuple[bytes, Layout]] = {}
+
+    @property
+    def _documents(self) -> lmdb._Database:
+        return self.environment.dbs[0]
 
     def layout(self, table: str) -> Layout:
         """The table as defined now."""
@@ -51,7 +54,8 @@ class Catalog:
     def create(self, schema: TableSchema, make: Callable[[Layout], None]) -> None:
         """Define a table when `make` has made its files."""
         key = _document_key(schema.name)
-        with self.environment.writing() as txn:
+
+        def define(txn: lmdb.Transaction) -> None:
             if txn.get(key, db=self._documents) is not None:
                 raise TableExists(
                     f"table {schema.name} exists already; drop it first, "
@@ -62,26 +66,35 @@ class Catalog:
             make(Layout(schema, os.path.join(self._directory, directory)))
             txn.put(_NEXT, b"%d" % (number + 1), db=self._documents)
             self._store(txn, key, {"directory": directory, "schema": schema.to_json()})
+
+        self.environment.update(define)
         self.environment.sync()
 
     def replace(self, schema: TableSchema) -> None:
         """Store a changed definition of an existing table."""
         key = _document_key(schema.name)
-        with self.environment.writing() as txn:
+
+        def store(txn: lmdb.Transaction) -> None:
             document = txn.get(key, db=self._documents)
             if document is None:
                 raise self._missing(txn, schema.name)
             self._store(txn, key, json.loads(document) | {"schema": schema.to_json()})
 
+        self.environment.update(store)
+
     def drop(self, table: str) -> None:
         """Forget a table and remove its files, and those of drops that did not finish."""
-        key = _document_key(table)
-        with self.environment.writing() as txn:
-            if not txn.delete(key, db=self._documents):
+
+        def forget(txn: lmdb.Transaction) -> set[str]:
+            if not txn.delete(_document_key(table), db=self._documents):
                 raise self._missing(txn, table)
             used = {json.loads(document)["directory"] for document in self._documents_in(txn)}
             number = int(txn.get(_NEXT, db=self._documents))
-        for name in {f"{older:06d}" for older in range(1, number)} - used:
+            return {f"{older:06d}" for older in range(1, number)} - used
+
+        unused = self.environment.update(forget)
+        self.environment.sync()
+        for name in unused:
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
     def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, object]) -> None:

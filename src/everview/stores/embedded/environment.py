@@ -7,75 +7,123 @@ one for writing, LMDB waits for the write in progress; one that is only read is 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import lmdb
 
-from everview.errors import DatabaseError, StoreFull, WriteError
+from everview.errors import Damaged, DatabaseClosed, DatabaseError, StoreFull, WriteError
 
 DURABILITIES = ("always", "interval", "never")
 SYNC_SECONDS = 1.0
+READER_CHECK_SECONDS = 1.0
 MAP_SIZE = 16 << 30
 MAX_READERS = 1024
 PATIENCE = 10.0
 _NO_ROOM = ("No space left", "Input/output error", "File too large", "quota exceeded")
+_UNREADABLE = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError)
+T = TypeVar("T")
 
 
 class Environment:
     """One LMDB environment with named databases.
 
     `reading` and `writing` give transactions; a write commits when its block ends and aborts when
-    it raises. A full map raises `MapFull`, after which `grow` makes room.
+    it raises. A full map raises lmdb.MapFullError, after which `grow` makes room; `update` does
+    both. Opening one that isn't there raises `Damaged` unless it is to be created.
     """
 
     def __init__(
-        self, path: str, names: tuple[str, ...], durability: str, map_size: int, readonly: bool
+        self,
+        path: str,
+        names: tuple[str, ...],
+        durability: str,
+        map_size: int,
+        readonly: bool,
+        create: bool,
     ) -> None:
         self.path = path
         self.durability = durability
         self.readonly = readonly
         self.holders = 0
+        self._process = os.getpid()
         self._names = names
         self._map_size = map_size
+        self._create = create
         self._gate = threading.Condition()
+        self._transactions: set[lmdb.Transaction] = set()
         self._active = 0
         self._changing = False
         self._unsynced = False
+        self._readers_checked = time.monotonic()
         self._open()
 
     def _open(self) -> None:
-        if not self.readonly:
-            os.makedirs(self.path, exist_ok=True)
         try:
+            self._prepare_files()
             self.lmdb = lmdb.open(
                 self.path,
                 map_size=self._map_size,
                 max_dbs=len(self._names),
                 max_readers=MAX_READERS,
-                max_spare_txns=1,
                 sync=self.durability == "always",
                 readahead=False,
                 readonly=self.readonly,
+                create=self._create,
             )
             self.lmdb.reader_check()
             self.dbs = self._databases()
-        except lmdb.Error as error:
+        except (*_UNREADABLE, lmdb.NotFoundError, FileNotFoundError) as error:
+            raise Damaged(
+                f"{self.path} is damaged or gone: {error}; restore it from a copy"
+            ) from error
+        except (lmdb.Error, OSError) as error:
+            if any(words in str(error) for words in _NO_ROOM):
+                raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
+            if "already open" in str(error):
+                raise DatabaseError(
+                    f"{self.path} was being read or written when this process was forked, so it "
+                    "can't be used here; fork before, or start a fresh process"
+                ) from error
             raise DatabaseError(
                 f"{self.path} can't be opened: {error}. If address space is limited here, open "
                 f"the database with a smaller map_size than {self._map_size:,} bytes."
             ) from error
 
+    def _prepare_files(self) -> None:
+        if not self._create:
+            if os.path.getsize(os.path.join(self.path, "data.mdb")) == 0:
+                raise FileNotFoundError("data.mdb is empty")
+            return
+        os.makedirs(self.path, exist_ok=True)
+        # LMDB maps a sparse lock file; on a full disk, touching it would be a SIGBUS.
+        lock = os.path.join(self.path, "lock.mdb")
+        with suppress(FileExistsError):
+            file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            try:
+                os.posix_fallocate(file, 0, 64 * MAX_READERS + 128)
+            except OSError:
+                os.unlink(lock)
+                raise
+            finally:
+                os.close(file)
+
     def _databases(self) -> list[lmdb._Database]:
         names = [name.encode() for name in self._names]
-        if self.readonly:
-            return [self.lmdb.open_db(name, create=False) for name in names]
-        with self.lmdb.begin(write=True) as txn:
-            return [self.lmdb.open_db(name, txn) for name in names]
+        while True:
+            try:
+                if self.readonly:
+                    return [self.lmdb.open_db(name, create=False) for name in names]
+                with self.lmdb.begin(write=True) as txn:
+                    return [self.lmdb.open_db(name, txn, create=self._create) for name in names]
+            except lmdb.MapResizedError:  # another process made it grow since it was opened
+                self.lmdb.set_mapsize(0)
 
     def make_writable(self) -> None:
         """Open anew for writing; waits for this process's reads on it to end."""
@@ -90,9 +138,12 @@ class Environment:
         txn = self._begin(write=False)
         try:
             yield txn
+        except lmdb.Error as error:
+            raise DatabaseClosed(
+                f"{self.path} was closed or dropped while it was read ({error})"
+            ) from error
         finally:
-            txn.abort()
-            self._leave()
+            self._end(txn)
 
     @contextmanager
     def writing(self) -> Iterator[lmdb.Transaction]:
@@ -101,16 +152,22 @@ class Environment:
         try:
             yield txn
             txn.commit()
-        except BaseException as error:
-            txn.abort()
-            if isinstance(error, lmdb.Error) and not isinstance(error, lmdb.MapFullError):
-                raise self._failure(error) from error
+        except lmdb.MapFullError:
             raise
+        except lmdb.Error as error:
+            raise self._failure(error) from error
         finally:
-            self._leave()
-        if self.durability == "interval":
-            self._unsynced = True
-            _syncer.wake()
+            self._end(txn)
+        self._after_commit()
+
+    def update(self, work: Callable[[lmdb.Transaction], T]) -> T:
+        """Do `work` in a write transaction, in a larger map if it is full."""
+        while True:
+            try:
+                with self.writing() as txn:
+                    return work(txn)
+            except lmdb.MapFullError:
+                self.grow()
 
     def _begin(self, write: bool) -> lmdb.Transaction:
         while True:
@@ -118,7 +175,9 @@ class Environment:
                 self._gate.wait_for(lambda: not self._changing)
                 self._active += 1
             try:
-                return self.lmdb.begin(write=write)
+                txn = self.lmdb.begin(write=write)
+                self._transactions.add(txn)
+                return txn
             except lmdb.MapResizedError:
                 self._leave()
                 self._resize(0)
@@ -128,14 +187,32 @@ class Environment:
                     raise DatabaseError(
                         f"{self.path}: more than {MAX_READERS} readers at once; end some"
                     ) from error
+            except lmdb.Error as error:
+                self._leave()
+                raise DatabaseClosed(f"{self.path} was closed or dropped: {error}") from error
             except BaseException:
                 self._leave()
                 raise
+
+    def _end(self, txn: lmdb.Transaction) -> None:
+        """End a transaction, unless it is one of the process that this one was forked from."""
+        if self._process == os.getpid():
+            txn.abort()
+            self._transactions.discard(txn)
+            self._leave()
 
     def _leave(self) -> None:
         with self._gate:
             self._active -= 1
             self._gate.notify_all()
+
+    def _after_commit(self) -> None:
+        if time.monotonic() - self._readers_checked > READER_CHECK_SECONDS:
+            self._readers_checked = time.monotonic()
+            self.lmdb.reader_check()  # a killed reader would keep its pages from being used again
+        if self.durability == "interval":
+            self._unsynced = True
+            _syncer.wake()
 
     def _failure(self, error: lmdb.Error) -> WriteError:
         free = shutil.disk_usage(self.path).free
@@ -148,6 +225,7 @@ class Environment:
 
     def grow(self) -> None:
         """Double the map; waits for this process's transactions on it to end."""
+        self.lmdb.reader_check()
         self._resize(int(self.lmdb.info()["map_size"]) * 2)
 
     def _resize(self, size: int) -> None:
@@ -177,34 +255,52 @@ class Environment:
                 self._gate.notify_all()
 
     def sync(self) -> None:
-        """Hand what was written to the device."""
+        """Hand what was written to the device; what fails stays to be synced."""
         if self._unsynced:
-            self._unsynced = False
             self.lmdb.sync(True)
+            self._unsynced = False
 
     def size_on_disk(self) -> int:
         return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
 
     def close(self) -> None:
-        self.sync()
+        with suppress(lmdb.Error):
+            self.sync()
         self.lmdb.close()
+
+    def after_fork(self) -> None:
+        """In a child: close it to open it anew, or if it was in use, never touch it again.
+
+        Ending a transaction of the parent's, even at exit, would free the parent's reader slot.
+        """
+        if not self._active:
+            self.lmdb.close()
+            return
+        for inherited in (self.lmdb, *self._transactions):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 
 class _Registry:
     """The environments open in this process, by path."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._open: dict[str, Environment] = {}
 
     def acquire(
-        self, path: str, names: tuple[str, ...], durability: str, map_size: int, readonly: bool
+        self,
+        path: str,
+        names: tuple[str, ...],
+        durability: str,
+        map_size: int,
+        readonly: bool = False,
+        create: bool = False,
     ) -> Environment:
         path = os.path.realpath(path)
-        with self._lock:
+        with self.lock:
             found = self._open.get(path)
             if found is None:
-                found = Environment(path, names, durability, map_size, readonly)
+                found = Environment(path, names, durability, map_size, readonly, create)
                 self._open[path] = found
             elif not readonly and found.readonly:
                 found.durability = durability
@@ -218,22 +314,25 @@ class _Registry:
             return found
 
     def release(self, environment: Environment) -> None:
-        with self._lock:
+        with self.lock:
             environment.holders -= 1
             if environment.holders == 0 and self._open.get(environment.path) is environment:
                 del self._open[environment.path]
                 environment.close()
 
     def sync(self) -> None:
-        with self._lock:
+        with self.lock:
             environments = list(self._open.values())
         for environment in environments:
             with suppress(lmdb.Error):
                 environment.sync()
 
     def after_fork(self) -> None:
-        """A child must not touch its parent's environments, nor close them."""
+        """A child opens environments anew; those its parent was using stay closed to it."""
+        inherited = list(self._open.values())
         self.__init__()  # type: ignore[misc]
+        for environment in inherited:
+            environment.after_fork()
 
 
 class _Syncer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 
 from everview.errors import DatabaseError, FormatMismatch, NotADatabase
 
@@ -16,13 +17,14 @@ FORMAT = 1
 _NAME = "FORMAT"
 
 
-def open_directory(path: str, create: bool) -> int:
+def open_directory(path: str, create: bool, make_catalog: Callable[[], None]) -> int:
     """Make sure `path` is a database of our format; returns a file that locks it, to be closed.
 
-    A process that changes the format must hold the lock alone, so versions never mix.
+    A process that changes the format must hold the lock alone, so versions never mix. With
+    `create`, a directory without FORMAT becomes a database when its catalog has been made.
     """
     if create:
-        _create(path)
+        _create(path, make_catalog)
     if not os.path.isdir(path):
         what = "is not a directory" if os.path.exists(path) else "does not exist"
         raise NotADatabase(
@@ -31,10 +33,13 @@ def open_directory(path: str, create: bool) -> int:
         )
     try:
         lock = os.open(os.path.join(path, _NAME), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        if not os.path.isfile(os.path.join(path, _NAME)):
+            os.close(lock)
+            raise FileNotFoundError
+    except OSError:
         raise NotADatabase(
-            f"{path} is a directory but not a database (it has no file {_NAME}); check the path, "
-            "or create a database in a new directory"
+            f"{path} is a directory but not a database (it has no readable file {_NAME}); check "
+            "the path, or create a database in a new directory"
         ) from None
     try:
         _check_format(path, lock)
@@ -53,7 +58,9 @@ def _check_format(path: str, lock: int) -> None:
         ) from None
     words = os.read(lock, 64).split()
     if len(words) != 2 or words[0] != b"everview" or not words[1].isdigit():
-        raise NotADatabase(f"{path} is not a database: its file {_NAME} says {words!r}")
+        raise NotADatabase(
+            f"{path} is not a database: its file {_NAME} says {words!r}; check the path"
+        )
     if int(words[1]) != FORMAT:
         newer = int(words[1]) > FORMAT
         remedy = "upgrade everview" if newer else "open it once with the everview that wrote it"
@@ -63,21 +70,25 @@ def _check_format(path: str, lock: int) -> None:
         )
 
 
-def _create(path: str) -> None:
+def _create(path: str, make_catalog: Callable[[], None]) -> None:
     try:
         os.makedirs(path, exist_ok=True)
         found = os.listdir(path)
     except OSError as error:
-        raise NotADatabase(f"{path} can't be a database directory: {error.strerror}") from error
+        raise NotADatabase(
+            f"{path} can't be a database directory: {error.strerror}; choose another"
+        ) from error
     if _NAME in found:
         return
-    if not set(found) <= {"catalog", "tables"}:
+    foreign = {name for name in found if not name.startswith(f".{_NAME}.")} - {"catalog", "tables"}
+    if foreign:
         raise NotADatabase(
-            f"{path} holds other files ({', '.join(sorted(found)[:3])}); "
+            f"{path} holds other files ({', '.join(sorted(foreign)[:3])}); "
             "create the database in a new or empty directory"
         )
     draft = os.path.join(path, f".{_NAME}.{os.getpid()}")
     os.makedirs(os.path.join(path, "tables"), exist_ok=True)
+    make_catalog()
     with open(draft, "wb") as file:
         file.write(b"everview %d\n" % FORMAT)
         file.flush()

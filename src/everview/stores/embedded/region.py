@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import lmdb
 import numpy as np
 import pyarrow as pa
 
+from everview.codec.buffers import Ints
 from everview.codec.rows import Encoded
-from everview.errors import Damaged, LogTrimmed, UnknownConsumer, WriteError
+from everview.errors import Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
 from everview.stores.embedded import log
 from everview.stores.embedded.environment import Environment
@@ -28,6 +30,7 @@ DATABASES = ("rows", "log", "meta")
 _NUMBER = struct.Struct("<Q")
 _CONSUMER = struct.Struct("<Qq")
 _LAST, _CONSUMERS = b"last", b"consumer/"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,9 @@ class Region:
         return self._decode([b""] * count if after is None else after.rows.to_pylist())
 
     def _decode(self, images: list[bytes]) -> pa.StructArray:
+        data, starts = join(images)
         lengths = np.fromiter(map(len, images), np.int64, len(images))
-        starts = np.cumsum(lengths) - lengths
-        codec, columns = self.layout.rows, self.layout.all_columns
-        return log.image(codec, columns, b"".join(images), starts, lengths)
+        return log.image(self.layout.rows, self.layout.all_columns, data, starts, lengths)
 
     def _existing(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[bytes]:
         """The rows stored under sorted keys, b"" where there is none."""
@@ -97,8 +99,10 @@ class Region:
         if not cursor.last() or cursor.key() < keys[0]:
             return [b""] * len(keys)
         found = cursor.getmulti(keys)
+        with locating(self):  # a damaged row must not get into the log as if it were right
+            self.layout.rows.check(*join([row for _, row in found]))
         if len(found) == len(keys):
-            return [value for _, value in found]
+            return [row for _, row in found]
         stored = dict(found)
         return [stored.get(key, b"") for key in keys]
 
@@ -112,6 +116,14 @@ class Region:
     def get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
         value: bytes | None = txn.get(key, db=self.rows)
         return value
+
+    def get_checked(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
+        """As `get`; raises `Damaged` if the row fails its checksum."""
+        row = self.get(txn, key)
+        with locating(self):
+            if row is not None:
+                self.layout.points.check(row)
+        return row
 
     def get_many(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = txn.cursor(self.rows).getmulti(keys)
@@ -133,26 +145,42 @@ class Region:
                 f"{after} were trimmed, the log begins at {held.first}. Read the table itself "
                 "first, and register a consumer to keep changes that you still need."
             )
+        if after > held.last:
+            raise LogError(
+                f"table {self.layout.schema.name}, region {self.number} has no sequence {after} "
+                f"yet, its newest is {held.last}; was the table made anew?"
+            )
         upto = held.last if upto is None else min(upto, held.last)
         return log.read(txn, self._log, after, upto, rows)
 
-    def set_consumer(
-        self, txn: lmdb.Transaction, name: str, position: int, expires: int = 0
-    ) -> None:
-        """Hold changes after `position` for a consumer, for good or until a time in µs."""
+    def add_consumer(self, txn: lmdb.Transaction, name: str, position: int | None) -> None:
+        """Hold changes after `position`, or all there are; a consumer known keeps its own."""
+        if name not in self.consumers(txn):
+            first = self.log_range(txn).first - 1
+            self._set_consumer(txn, name, first if position is None else position, 0)
+
+    def hold(self, txn: lmdb.Transaction, name: str, expires: int) -> int:
+        """Hold changes from now on until a time in µs; returns the position."""
+        last = self.last(txn)
+        self._set_consumer(txn, name, last, expires)
+        return last
+
+    def _set_consumer(self, txn: lmdb.Transaction, name: str, position: int, expires: int) -> None:
         txn.put(_CONSUMERS + name.encode(), _CONSUMER.pack(position, expires), db=self._meta)
 
     def drop_consumer(self, txn: lmdb.Transaction, name: str) -> None:
         txn.delete(_CONSUMERS + name.encode(), db=self._meta)
 
-    def consumer(self, txn: lmdb.Transaction, name: str) -> int:
+    def move_consumer(self, txn: lmdb.Transaction, name: str, position: int) -> None:
+        """Let go of changes up to `position`; never moves backwards."""
         value = txn.get(_CONSUMERS + name.encode(), db=self._meta)
         if value is None:
             raise UnknownConsumer(
                 f"table {self.layout.schema.name} has no consumer {name!r}; register it first. "
                 f"Registered: {', '.join(sorted(self.consumers(txn))) or 'none'}"
             )
-        return int(_CONSUMER.unpack(value)[0])
+        if position > _CONSUMER.unpack(value)[0]:
+            self._set_consumer(txn, name, position, 0)
 
     def consumers(self, txn: lmdb.Transaction) -> dict[str, int]:
         """Positions of all consumers and snapshots that are still held."""
@@ -172,8 +200,20 @@ class Region:
         return log.trim(txn, self._log, min(limits))
 
 
+def join(rows: list[bytes]) -> tuple[bytes, Ints]:
+    """Rows side by side, and where each starts."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return b"".join(rows), np.cumsum(lengths) - lengths
+
+
+def located(region: Region, stream: Iterator[T]) -> Iterator[T]:
+    """The stream, whose damage is told with its place."""
+    with locating(region):
+        yield from stream
+
+
 @contextmanager
-def located(region: Region) -> Iterator[None]:
+def locating(region: Region) -> Iterator[None]:
     """Damage found inside the block is told with its place."""
     try:
         yield

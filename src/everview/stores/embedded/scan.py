@@ -13,14 +13,12 @@ from itertools import chain, islice
 from typing import Any
 
 import lmdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.codec.buffers import Ints
 from everview.errors import LogTrimmed
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, Layout, stored_key
-from everview.stores.embedded.region import Region, located
+from everview.stores.embedded.region import Region, join, located, locating
 
 KEY = "\0key"  # the column of whole keys beside the rows; no table column has such a name
 BATCH_BYTES = 8 << 20
@@ -96,7 +94,7 @@ class Scan:
         wanted = layout.schema.positions(self.columns)
         long = stored is not None and any(len(key) == LONGEST for key in stored)
         read = sorted({*wanted, *self._named_in_where(), *(layout.key_positions if long else ())})
-        with located(region):
+        with locating(region):
             batch = layout.batch(layout.rows.decode(*join(values), read), read)
         if stored is not None:
             keys = layout.encode_keys(batch) if long else pa.array(stored, pa.binary())
@@ -133,7 +131,7 @@ class Scan:
             )
         undo: dict[bytes, bytes] = {}
         codec, places, high = self.layout.rows, self.layout.key_positions, self._high
-        for images in region.changes(txn, at, None, self.batch_rows):
+        for images in located(region, region.changes(txn, at, None, self.batch_rows)):
             after, before = images.after(codec, places), images.before(codec, places)
             there = after.is_valid()
             columns = [
@@ -171,12 +169,6 @@ def merge(streams: list[Iterator[pa.RecordBatch]], batch_rows: int) -> Iterator[
         table = pa.Table.from_batches(ready).combine_chunks()
         order = pc.array_sort_indices(table.column(KEY).combine_chunks())
         yield from table.drop_columns(KEY).take(order).to_batches(max_chunksize=batch_rows)
-
-
-def join(values: list[bytes]) -> tuple[bytes, Ints]:
-    """Rows side by side, and where each starts."""
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    return b"".join(values), np.cumsum(lengths) - lengths
 
 
 def key_position(keys: pa.BinaryArray, key: bytes, after: bool = False) -> int:

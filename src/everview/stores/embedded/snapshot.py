@@ -5,31 +5,38 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.errors import LogTrimmed
-from everview.stores.base import BATCH_ROWS, Snapshot, Store
+from everview.errors import LogTrimmed, TableNotFound
+from everview.stores.base import BATCH_ROWS, Snapshot
+from everview.stores.embedded.layout import Layout
 from everview.stores.embedded.region import Region
+
+if TYPE_CHECKING:
+    from everview.stores.embedded.store import EmbeddedStore
 
 
 class EmbeddedSnapshot(Snapshot):
     """Holds the log as a consumer would, for a limited time in case its process dies."""
 
-    def __init__(self, store: Store, table: str, regions: list[Region], seconds: float) -> None:
+    def __init__(
+        self, store: EmbeddedStore, layout: Layout, regions: list[Region], seconds: float
+    ) -> None:
         self._store = store
-        self._table = table
+        self._layout = layout
+        self._table = layout.schema.name
         self._name = f"snapshot {uuid.uuid4()}"
         self._open = True
         expires = time.time_ns() // 1000 + int(seconds * 1_000_000)
-        positions = {}
-        for one in regions:
-            with one.environment.writing() as txn:
-                positions[one.number] = one.last(txn)
-                one.set_consumer(txn, self._name, positions[one.number], expires)
-        self.positions = positions
+        self.positions = {
+            one.number: one.environment.update(partial(one.hold, name=self._name, expires=expires))
+            for one in regions
+        }
 
     def scan(
         self,
@@ -43,6 +50,8 @@ class EmbeddedSnapshot(Snapshot):
     ) -> Iterator[pa.RecordBatch]:
         if not self._open:
             raise LogTrimmed(f"this snapshot of {self._table} was closed; take a new one")
+        if not self._store.is_current(self._layout):
+            raise LogTrimmed(f"table {self._table} was made anew; take a new snapshot")
         return self._store.scan(
             self._table, columns, where, start, stop, region, batch_rows, ordered, self.positions
         )
@@ -50,4 +59,5 @@ class EmbeddedSnapshot(Snapshot):
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._store.unregister(self._table, self._name)
+            with suppress(TableNotFound):
+                self._store.unregister(self._table, self._name)

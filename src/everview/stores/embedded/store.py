@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,14 @@ from everview.codec.buffers import Ints
 from everview.codec.keys import region_of
 from everview.codec.point import encode_key
 from everview.codec.rows import body, version_of
-from everview.errors import DatabaseClosed, DatabaseError, WrongKey
+from everview.errors import (
+    DatabaseClosed,
+    DatabaseError,
+    Outdated,
+    ReadOnly,
+    TableNotFound,
+    WrongKey,
+)
 from everview.intake import keys_to_arrow
 from everview.schema import TableSchema
 from everview.stores.base import (
@@ -45,8 +53,8 @@ from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment, registry
 from everview.stores.embedded.layout import Layout, stored_key
 from everview.stores.embedded.observers import Observers
-from everview.stores.embedded.region import Part, Region, located
-from everview.stores.embedded.scan import Scan, join, merge
+from everview.stores.embedded.region import Part, Region, join, located, locating
+from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.writer import Test, Writer, split_keys, split_lookup, split_rows
 
@@ -70,30 +78,56 @@ class EmbeddedStore(Store):
         self._durability = durability
         self._map_size = map_size or MAP_SIZE
         self._readonly = readonly
-        self._lock = threading.RLock()
         self._closed = False
         self._observers = Observers()
-        self._unlock = weakref.finalize(self, os.close, files.open_directory(self.path, create))
+        lock = files.open_directory(self.path, create, self._make_catalog)
+        self._unlock = weakref.finalize(self, os.close, lock)
         self._connect()
+
+    def _make_catalog(self) -> None:
+        registry.release(self._acquire("catalog", catalog.DATABASES, create=True))
 
     def _connect(self) -> None:
         """Open the catalog in this process; regions follow when they are used."""
+        self._lock = threading.RLock()
         self._regions: dict[str, Environment] = {}
-        environment = self._acquire(os.path.join(self.path, "catalog"), catalog.DATABASES)
+        environment = self._acquire("catalog", catalog.DATABASES)
         self._open_catalog = Catalog(environment, os.path.join(self.path, "tables"))
         self._process = os.getpid()
 
-    def _acquire(self, path: str, names: tuple[str, ...]) -> Environment:
-        return registry.acquire(path, names, self._durability, self._map_size, self._readonly)
+    def _acquire(self, path: str, names: tuple[str, ...], create: bool = False) -> Environment:
+        path = os.path.join(self.path, path)
+        readonly = self._readonly and not create
+        return registry.acquire(path, names, self._durability, self._map_size, readonly, create)
 
     @property
     def _catalog(self) -> Catalog:
         if self._closed:
             raise DatabaseClosed(f"{self.path} was closed; open it again with everview.open")
         if self._process != os.getpid():
-            with self._lock:
-                self._connect()
+            with registry.lock:
+                if self._process != os.getpid():
+                    self._connect()
         return self._open_catalog
+
+    @property
+    def _catalog_to_write(self) -> Catalog:
+        if self._readonly:
+            raise ReadOnly(f"{self.path} was opened with readonly=True; open it without to write")
+        return self._catalog
+
+    def _layout(self, table: str, to_write: bool = False) -> Layout:
+        try:
+            return (self._catalog_to_write if to_write else self._catalog).layout(table)
+        except TableNotFound:
+            self._let_go_of_dropped()
+            raise
+
+    def _let_go_of_dropped(self) -> None:
+        """Close regions whose files another process removed, so that their space is free."""
+        with self._lock:
+            for path in [path for path in self._regions if not os.path.exists(path)]:
+                registry.release(self._regions.pop(path))
 
     def _region(self, layout: Layout, number: int) -> Region:
         path = os.path.join(layout.directory, str(number))
@@ -110,34 +144,36 @@ class EmbeddedStore(Store):
 
     def create_table(self, schema: TableSchema) -> None:
         self._observers.load(schema)
-        self._catalog.create(schema, self._create_regions)
+        self._catalog_to_write.create(schema, self._create_regions)
 
     def _create_regions(self, layout: Layout) -> None:
-        self._all_regions(layout)
+        for number in range(layout.schema.regions):
+            path = os.path.join(layout.directory, str(number))
+            registry.release(self._acquire(path, region.DATABASES, create=True))
 
     def drop_table(self, table: str) -> None:
-        layout = self._catalog.layout(table)
+        self._layout(table, to_write=True)
         self._catalog.drop(table)
         self._observers.forget(table)
-        with self._lock:
-            for path in [path for path in self._regions if path.startswith(layout.directory)]:
-                registry.release(self._regions.pop(path))
+        self._let_go_of_dropped()
 
     def describe(self, table: str) -> TableSchema:
-        return self._catalog.layout(table).schema
+        return self._layout(table).schema
 
     def tables(self) -> list[str]:
         return self._catalog.tables()
 
     def status(self, table: str) -> list[RegionStatus]:
-        return [_status(one) for one in self._all_regions(self._catalog.layout(table))]
+        return [_status(one) for one in self._all_regions(self._layout(table))]
 
     def put(self, table: str, rows: pa.Table) -> WriteReport:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table, to_write=True)
+        _check_schema(layout, rows, layout.schema.arrow)
         return self._write(layout, split_rows(layout, rows.combine_chunks()))
 
     def delete(self, table: str, keys: pa.Table) -> WriteReport:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table, to_write=True)
+        _check_schema(layout, keys, layout.schema.key_arrow)
         return self._write(layout, split_keys(layout, layout.encode_keys(keys)))
 
     def test_and_set(
@@ -149,7 +185,10 @@ class EmbeddedStore(Store):
         expected: pa.Table | None = None,
         version: int | None = None,
     ) -> int | None:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table, to_write=True)
+        for given in (row, expected):
+            if given is not None:
+                _check_schema(layout, given, layout.schema.arrow)
         keys = layout.encode_keys(key)
         if row is not None and layout.encode_keys(row) != keys:
             raise WrongKey(f"table {layout.schema.name}: the row to set has another key")
@@ -158,7 +197,7 @@ class EmbeddedStore(Store):
         wanted = None if expected is None else layout.encode_row(expected)
 
         def passes(txn: lmdb.Transaction, one: Region) -> bool:
-            stored = one.get(txn, place)
+            stored = one.get_checked(txn, place)
             if version is not None:
                 return version_of(stored) == version
             return (stored and body(stored)) == (wanted and body(wanted))
@@ -172,7 +211,7 @@ class EmbeddedStore(Store):
     def get(
         self, table: str, keys: pa.Table, columns: Sequence[str] | None = None
     ) -> tuple[pa.Table, pa.Array]:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table)
         positions = layout.schema.positions(columns)
         batches, places = [], [np.zeros(0, np.int64)]
         for number, stored, asked in split_lookup(layout, layout.encode_keys(keys)):
@@ -180,7 +219,7 @@ class EmbeddedStore(Store):
             with one.environment.reading() as txn:
                 found = one.get_many(txn, stored)
             if found:
-                with located(one):
+                with locating(one):
                     arrays = layout.rows.decode(*join([row for _, row in found]), positions)
                 batches.append(layout.batch(arrays, positions))
                 places.append(_found(stored, asked, found))
@@ -192,7 +231,7 @@ class EmbeddedStore(Store):
     def get_row(
         self, table: str, key: Any, columns: Sequence[str] | None = None
     ) -> dict[str, Any] | None:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table)
         positions = layout.schema.positions(columns)
         encoded = encode_key(layout.schema.key_columns, key if isinstance(key, tuple) else (key,))
         if encoded is None:
@@ -200,15 +239,15 @@ class EmbeddedStore(Store):
         one = self._region(layout, region_of(encoded, layout.schema.regions))
         with one.environment.reading() as txn:
             row = one.get(txn, stored_key(encoded))
-        with located(one):
+        with locating(one):
             return None if row is None else layout.points.decode(row, positions)
 
     def version(self, table: str, key: pa.Table) -> int:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table)
         encoded = layout.encode_keys(key)[0].as_py()
         one = self._region(layout, region_of(encoded, layout.schema.regions))
         with one.environment.reading() as txn:
-            return version_of(one.get(txn, stored_key(encoded)))
+            return version_of(one.get_checked(txn, stored_key(encoded)))
 
     def scan(
         self,
@@ -222,7 +261,7 @@ class EmbeddedStore(Store):
         ordered: bool = True,
         at: Mapping[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table)
         regions = self._all_regions(layout) if region is None else [self._region(layout, region)]
         ordered = ordered and len(regions) > 1
         bounds = layout.bound(start), layout.bound(stop)
@@ -232,12 +271,16 @@ class EmbeddedStore(Store):
         return merge(streams, batch_rows) if ordered else chain.from_iterable(streams)
 
     def snapshot(self, table: str, seconds: float = 3600) -> Snapshot:
-        layout = self._catalog.layout(table)
-        return EmbeddedSnapshot(self, layout.schema.name, self._all_regions(layout), seconds)
+        layout = self._layout(table, to_write=True)
+        return EmbeddedSnapshot(self, layout, self._all_regions(layout), seconds)
+
+    def is_current(self, layout: Layout) -> bool:
+        """Whether the table is still the one with this layout, not dropped or made anew."""
+        return self._layout(layout.schema.name).directory == layout.directory
 
     def log(self, table: str) -> dict[int, LogRange]:
         found = {}
-        for one in self._all_regions(self._catalog.layout(table)):
+        for one in self._all_regions(self._layout(table)):
             with one.environment.reading() as txn:
                 found[one.number] = one.log_range(txn)
         return found
@@ -251,11 +294,11 @@ class EmbeddedStore(Store):
         columns: Sequence[str] | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table)
         one, positions = self._region(layout, region), layout.schema.positions(columns)
         schema = change_schema(layout.schema, columns)
         with one.environment.reading() as txn:
-            for images in one.changes(txn, after, upto, batch_rows):
+            for images in located(one, one.changes(txn, after, upto, batch_rows)):
                 arrays = [
                     pa.array(np.full(len(images), region, np.int32)),
                     pa.array(images.sequences),
@@ -267,31 +310,26 @@ class EmbeddedStore(Store):
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def register(self, table: str, consumer: str, after: Mapping[int, int] | None = None) -> None:
-        for one in self._all_regions(self._catalog.layout(table)):
-            with one.environment.writing() as txn:
-                if consumer not in one.consumers(txn):
-                    first = one.log_range(txn).first - 1
-                    one.set_consumer(txn, consumer, (after or {}).get(one.number, first))
+        for one in self._all_regions(self._layout(table, to_write=True)):
+            position = (after or {}).get(one.number)
+            one.environment.update(partial(one.add_consumer, name=consumer, position=position))
 
     def acknowledge(self, table: str, consumer: str, upto: Mapping[int, int]) -> None:
-        layout = self._catalog.layout(table)
+        layout = self._layout(table, to_write=True)
         for number, position in upto.items():
             one = self._region(layout, number)
-            with one.environment.writing() as txn:
-                if position > one.consumer(txn, consumer):
-                    one.set_consumer(txn, consumer, position)
+            one.environment.update(partial(one.move_consumer, name=consumer, position=position))
 
     def unregister(self, table: str, consumer: str) -> None:
-        for one in self._all_regions(self._catalog.layout(table)):
-            with one.environment.writing() as txn:
-                one.drop_consumer(txn, consumer)
+        for one in self._all_regions(self._layout(table, to_write=True)):
+            one.environment.update(partial(one.drop_consumer, name=consumer))
 
     def trim(self, table: str, upto: Mapping[int, int] | None = None) -> int:
         removed = 0
-        for one in self._all_regions(self._catalog.layout(table)):
+        for one in self._all_regions(self._layout(table, to_write=True)):
             if upto is None or one.number in upto:
-                with one.environment.writing() as txn:
-                    removed += one.trim(txn, None if upto is None else upto[one.number])
+                limit = None if upto is None else upto[one.number]
+                removed += one.environment.update(partial(one.trim, upto=limit))
         return removed
 
     def attach(self, table: str, observer: Observer | str) -> None:
@@ -301,7 +339,7 @@ class EmbeddedStore(Store):
         elif observer not in schema.observers:
             changed = replace(schema, observers=(*schema.observers, observer))
             self._observers.load(changed)
-            self._catalog.replace(changed)
+            self._catalog_to_write.replace(changed)
 
     def detach(self, table: str, observer: Observer | str) -> None:
         schema = self.describe(table)
@@ -309,7 +347,7 @@ class EmbeddedStore(Store):
             self._observers.detach(table, observer)
         else:
             kept = tuple(name for name in schema.observers if name != observer)
-            self._catalog.replace(replace(schema, observers=kept))
+            self._catalog_to_write.replace(replace(schema, observers=kept))
 
     def close(self) -> None:
         with self._lock:
@@ -330,6 +368,15 @@ def _status(one: Region) -> RegionStatus:
             log=one.log_range(txn),
             bytes=one.environment.size_on_disk(),
             consumers=one.consumers(txn),
+        )
+
+
+def _check_schema(layout: Layout, given: pa.Table, wanted: pa.Schema) -> None:
+    if given.schema.names != wanted.names or given.schema.types != wanted.types:
+        raise Outdated(
+            f"table {layout.schema.name} has columns {', '.join(wanted.names)} of other types or "
+            f"order than what was given ({', '.join(given.schema.names)}); it may have been made "
+            "anew meanwhile: write again"
         )
 
 

@@ -114,7 +114,7 @@ class Writer:
             for group in [parts] if self._observers else [[part] for part in parts]:
                 self._together(group)
         except Exception as error:
-            if self._committed:
+            if any(self._committed.values()):
                 raise self._partial(error) from error
             raise
         writes = [write for written in self._committed.values() for write in written]
