@@ -2,10 +2,11 @@
 
     python bench/store.py [--rows 1000000] [--json bench/results/store.json]
 
-Raw means: the very keys and values that the store keeps, already as Python bytes, in the same
-order and transactions, through putmulti, getmulti and cursors; no encoding, no decoding, no
-before-images looked up. Each pair is timed side by side, several times, in one process and one
-thread of one core; the best of each side makes the share.
+Raw means: the very keys and row values that the store keeps, already as Python bytes, in order,
+through putmulti, getmulti and cursors, with one log item for each change; no encoding, no
+decoding, no before-images looked up. The store packs changes into larger items; the shares
+against raw py-lmdb moving those very items are printed too. Both sides take turns in one process
+on one core; the best of each makes the share.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import everview as ev
+from everview.codec import KeyCodec
+from everview.codec.keys import regions_of
 
 TARGETS = {"put": 0.35, "multi-get": 0.40, "scan": 0.40, "changes": 0.40}
-CHUNK = 16_384
 REGIONS = 4
+Items = list[tuple[bytes, bytes]]
 
 
 def lineitem(rows: int, directory: Path) -> pa.Table:
@@ -57,135 +60,129 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-class Raw:
-    """The store's own LMDB items, and plain py-lmdb to move them."""
+def in_turns(rounds: int, *works: Callable[[], Any]) -> list[float]:
+    """The best time of each, taken in turns so that a busy machine is unfair to none."""
+    times = [[seconds(work) for work in works] for _ in range(rounds)]
+    return [min(column) for column in zip(*times, strict=True)]
 
-    def __init__(self, database: str) -> None:
-        self.rows: list[list[tuple[bytes, bytes]]] = []
-        self.log: list[list[tuple[bytes, bytes]]] = []
+
+class Raw:
+    """The store's own LMDB items, and plain py-lmdb to move them.
+
+    `log` has one item for each change; `packed` is the log as the store keeps it.
+    """
+
+    def __init__(self, database: str, work: Path) -> None:
+        self.rows: list[Items] = []
+        self.log: list[Items] = []
+        self.packed: list[Items] = []
         for region in sorted(Path(database, "tables", "000001").iterdir()):
             with lmdb.open(str(region), max_dbs=3, readonly=True, map_size=16 << 30) as env:
-                self.rows.append(_items(env, b"rows"))
-                self.log.append(_items(env, b"log"))
+                rows = _items(env, b"rows")
+                self.rows.append(rows)
+                self.packed.append(_items(env, b"log"))
+                self.log.append([(n.to_bytes(8, "big"), row) for n, (_, row) in enumerate(rows)])
+        self._work = work
+        self.put("separate", self.log)
+        self.put("packed", self.packed)
 
-    def put(self, directory: str) -> None:
-        for region, (rows, log) in enumerate(zip(self.rows, self.log, strict=True)):
-            env = _open(os.path.join(directory, str(region)))
-            rows_db, log_db = env.open_db(b"rows"), env.open_db(b"log")
-            with env.begin(write=True) as txn:
-                for start in range(0, len(rows), CHUNK):
-                    piece = rows[start : start + CHUNK]
-                    txn.cursor(rows_db).putmulti(piece, append=True)
-                txn.cursor(log_db).putmulti(log, append=True)
-            env.close()
+    def put(self, name: str, log: list[Items]) -> None:
+        shutil.rmtree(self._work / name, ignore_errors=True)
+        for region, (rows, changes) in enumerate(zip(self.rows, log, strict=True)):
+            with closing(self.open(name, region)) as env:
+                rows_db, log_db = env.open_db(b"rows"), env.open_db(b"log")
+                with env.begin(write=True) as txn:
+                    txn.cursor(rows_db).putmulti(rows, append=True)
+                    txn.cursor(log_db).putmulti(changes, append=True)
+
+    def open(self, name: str, region: int) -> lmdb.Environment:
+        path = self._work / name / str(region)
+        path.mkdir(parents=True, exist_ok=True)
+        return lmdb.open(str(path), max_dbs=3, map_size=16 << 30, sync=False, readahead=False)
+
+    def reader(self, name: str, db: bytes) -> Callable[[], None]:
+        """What reads every item of a database once; its files stay open."""
+        envs = [self.open(name, region) for region in range(REGIONS)]
+        dbs = [env.open_db(db) for env in envs]
+
+        def read() -> None:
+            for env, opened in zip(envs, dbs, strict=True):
+                with env.begin() as txn:
+                    for _ in txn.cursor(opened):
+                        pass
+
+        return read
+
+    def getter(self, keys: list[list[bytes]]) -> Callable[[], None]:
+        envs = [self.open("gets", region) for region in range(REGIONS)]
+        dbs = [env.open_db(b"rows") for env in envs]
+
+        def get() -> None:
+            for env, opened, part in zip(envs, dbs, keys, strict=True):
+                with env.begin() as txn:
+                    txn.cursor(opened).getmulti(part)
+
+        return get
 
 
-def _open(path: str) -> lmdb.Environment:
-    return lmdb.open(path, max_dbs=3, map_size=16 << 30, sync=False, readahead=False)
-
-
-def _items(env: lmdb.Environment, name: bytes) -> list[tuple[bytes, bytes]]:
+def _items(env: lmdb.Environment, name: bytes) -> Items:
     with env.begin() as txn:
         return list(txn.cursor(env.open_db(name, txn, create=False)))
 
 
-def bench_put(table: pa.Table, work: Path, rounds: int) -> tuple[float, float, Raw]:
-    ours, raws, raw = [], [], None
-    for turn in range(rounds):
-        path = str(work / f"put{turn}.ev")
-        with ev.open(path, create=True, durability="never") as db:
-            made = db.create_table(
-                "lineitem", table.schema, ("l_orderkey", "l_linenumber"), regions=REGIONS
-            )
-            made.put(table.slice(0, 1))
-            ours.append(seconds(lambda made=made: made.put(table)))
-        raw = raw or Raw(path)
-        target = str(work / f"raw{turn}")
-        os.makedirs(target)
-        raws.append(seconds(lambda raw=raw, target=target: raw.put(target)))
-        shutil.rmtree(target)
-        if turn:
-            shutil.rmtree(path)
+def bench_put(table: pa.Table, work: Path, rounds: int) -> tuple[list[float], Raw]:
+    """Times of our put, of raw with separate log items, and of raw with packed ones."""
+    path = work / "put.ev"
+
+    def create() -> tuple[ev.Table, ev.Database]:
+        shutil.rmtree(path, ignore_errors=True)
+        db = ev.open(path, create=True, durability="never")
+        keys = ("l_orderkey", "l_linenumber")
+        return db.create_table("lineitem", table.schema, keys, regions=REGIONS), db
+
+    times, raw = [], None
+    for _ in range(rounds):
+        made, db = create()
+        ours = seconds(lambda made=made: made.put(table))
+        db.close()
+        raw = raw or Raw(str(path), work)
+        separate = seconds(lambda raw=raw: raw.put("separate", raw.log))
+        packed = seconds(lambda raw=raw: raw.put("packed", raw.packed))
+        times.append((ours, separate, packed))
     assert raw is not None
-    return min(ours), min(raws), raw
+    return [min(column) for column in zip(*times, strict=True)], raw
 
 
-def bench_get(database: str, table: pa.Table, count: int, rounds: int) -> tuple[float, float]:
-    picks = np.random.default_rng(7).choice(table.num_rows, count, replace=False)
+def bench_reads(lines: ev.Table, table: pa.Table, raw: Raw, rounds: int) -> dict[str, list[float]]:
+    """Times of our reads and of raw ones, by operation."""
+    picks = np.random.default_rng(7).choice(table.num_rows, _gets(table), replace=False)
     keys = table.select(["l_orderkey", "l_linenumber"]).take(pa.array(picks)).combine_chunks()
-    with ev.open(database, durability="never") as db:
-        lines = db.table("lineitem")
-        wanted = _stored_keys(db, keys)
-        assert lines.get_many(keys).num_rows == count
-        ours = min(seconds(lambda: lines.get_many(keys)) for _ in range(rounds))
-    envs = [_open(os.path.join(database, "tables/000001", str(r))) for r in range(REGIONS)]
-    dbs = [env.open_db(b"rows") for env in envs]
-
-    def raw() -> None:
-        for env, db_, part in zip(envs, dbs, wanted, strict=True):
-            with env.begin() as txn:
-                txn.cursor(db_).getmulti(part)
-
-    best = min(seconds(raw) for _ in range(rounds))
-    for env in envs:
-        env.close()
-    return ours, best
+    assert lines.get_many(keys).num_rows == len(picks)
+    for copy in ("gets", "rows"):
+        shutil.copytree(raw._work / "packed", raw._work / copy)
+    get = raw.getter(_stored_keys(lines, keys))
+    changes, packed, scan = (
+        raw.reader(name, db)
+        for name, db in (("separate", b"log"), ("packed", b"log"), ("rows", b"rows"))
+    )
+    return {
+        "multi-get": in_turns(rounds, lambda: lines.get_many(keys), get),
+        "scan": in_turns(rounds, lambda: _drain(lines.batches(ordered=False)), scan),
+        "changes": in_turns(rounds, lambda: _drain(lines.changes()), changes, packed),
+    }
 
 
-def _stored_keys(db: ev.Database, keys: pa.Table) -> list[list[bytes]]:
-    from everview.codec import KeyCodec
-    from everview.codec.keys import regions_of
+def _gets(table: pa.Table) -> int:
+    return min(100_000, table.num_rows // 2)
 
-    schema = db.table("lineitem").schema
-    encoded = KeyCodec(schema.key_columns).encode([c.combine_chunks() for c in keys.columns])
-    listed = encoded.to_pylist()
+
+def _stored_keys(lines: ev.Table, keys: pa.Table) -> list[list[bytes]]:
+    codec = KeyCodec(lines.schema.key_columns)
+    encoded = codec.encode([column.combine_chunks() for column in keys.columns])
     parts: list[list[bytes]] = [[] for _ in range(REGIONS)]
-    for key, region in zip(listed, regions_of(encoded, REGIONS).tolist(), strict=True):
+    for key, region in zip(encoded.to_pylist(), regions_of(encoded, REGIONS), strict=True):
         parts[region].append(key)
     return [sorted(part) for part in parts]
-
-
-def bench_scan(database: str, rounds: int) -> tuple[float, float]:
-    with ev.open(database, durability="never") as db:
-        lines = db.table("lineitem")
-        ours = min(seconds(lambda: _drain(lines.batches(ordered=False))) for _ in range(rounds))
-    return ours, _raw_read(database, b"rows", rounds)
-
-
-def bench_changes(database: str, raw: Raw, work: Path, rounds: int) -> tuple[float, float, float]:
-    """Against the log's own chunks, and against a log of one item for each change."""
-    with ev.open(database, durability="never") as db:
-        lines = db.table("lineitem")
-        ours = min(seconds(lambda: _drain(lines.changes())) for _ in range(rounds))
-    single = str(work / "single")
-    for region, rows in enumerate(raw.rows):
-        path = os.path.join(single, "tables/000001", str(region))
-        os.makedirs(path)
-        env = _open(path)
-        log = env.open_db(b"log")
-        with env.begin(write=True) as txn:
-            items = ((number.to_bytes(8, "big"), row) for number, (_, row) in enumerate(rows, 1))
-            txn.cursor(log).putmulti(items, append=True)
-        env.close()
-    per_change = _raw_read(single, b"log", rounds)
-    return ours, per_change, _raw_read(database, b"log", rounds)
-
-
-def _raw_read(database: str, name: bytes, rounds: int) -> float:
-    paths = sorted(Path(database, "tables", "000001").iterdir())
-    envs = [_open(str(path)) for path in paths]
-    dbs = [env.open_db(name) for env in envs]
-
-    def read() -> None:
-        for env, db in zip(envs, dbs, strict=True):
-            with env.begin() as txn:
-                for _ in txn.cursor(db):
-                    pass
-
-    best = min(seconds(read) for _ in range(rounds))
-    for env in envs:
-        env.close()
-    return best
 
 
 def _drain(batches: Iterator[pa.RecordBatch]) -> int:
@@ -212,7 +209,7 @@ def bench_single_get(database: str, table: pa.Table, count: int) -> dict[str, fl
     finally:
         writer.terminate()
         writer.wait()
-    return {f"p{q}_ms": float(np.percentile(times, q)) * 1e3 for q in (50, 99)}
+    return {f"p{q}_ms": round(float(np.percentile(times, q)) * 1e3, 3) for q in (50, 99)}
 
 
 def write_forever(database: str) -> None:
@@ -249,69 +246,73 @@ def run(rows: int, rounds: int) -> dict[str, Any]:
     work = Path(tempfile.mkdtemp(prefix="everview-bench-"))
     try:
         table = lineitem(rows, work)
-        put, raw_put, raw = bench_put(table, work, rounds)
-        database = str(work / "put0.ev")
-        size = sum(f.stat().st_blocks * 512 for f in Path(database).rglob("data.mdb"))
-        row_bytes = sum(len(v) for part in raw.rows for _, v in part) / table.num_rows
-        get, raw_get = bench_get(database, table, min(100_000, rows // 2), rounds)
-        scan, raw_scan = bench_scan(database, rounds)
-        changes, raw_changes, raw_chunks = bench_changes(database, raw, work, rounds)
-        memory = subprocess.run(
-            [sys.executable, __file__, "--scan-memory", database],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        latency = bench_single_get(database, table, 5_000)
-        gets = min(100_000, rows // 2)
-        timed = {
-            "put": (rows, put, raw_put),
-            "multi-get": (gets, get, raw_get),
-            "scan": (rows, scan, raw_scan),
-            "changes": (rows, changes, raw_changes),
-        }
+        put, raw = bench_put(table, work, rounds)
+        database = str(work / "put.ev")
+        with ev.open(database, durability="never") as db:
+            lines = db.table("lineitem")
+            timed = {"put": put} | bench_reads(lines, table, raw, rounds)
+            size = sum(region.bytes for region in lines.status())
+        encoded = sum(len(row) for part in raw.rows for _, row in part)
+        counts = {"multi-get": _gets(table)}
         return {
             "rows": rows,
             "operations": {
-                name: {
-                    "rows_per_second": round(count / ours),
-                    "raw_rows_per_second": round(count / base),
-                    "share_of_raw": round(base / ours, 3),
-                    "target": TARGETS[name],
-                }
-                for name, (count, ours, base) in timed.items()
+                name: _shares(counts.get(name, rows), TARGETS[name], *times)
+                for name, times in timed.items()
             },
-            "changes_share_of_raw_chunks": round(raw_chunks / changes, 3),
-            "get_while_writing": {k: round(v, 3) for k, v in latency.items()},
-            "scan_memory_mib": round(float(memory.stdout), 1),
+            "get_while_writing": bench_single_get(database, table, 5_000),
+            "scan_memory_mib": _scan_memory_of(database),
             "bytes_per_row": {
-                "encoded": round(row_bytes, 1),
+                "encoded": round(encoded / rows, 1),
                 "on_disk_rows_and_log": round(size / rows, 1),
                 "arrow": round(table.nbytes / rows, 1),
             },
-            "max_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         }
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _shares(
+    count: int, target: float, ours: float, raw: float, packed: float | None = None
+) -> dict[str, Any]:
+    found = {
+        "rows_per_second": round(count / ours),
+        "raw_rows_per_second": round(count / raw),
+        "share_of_raw": round(raw / ours, 3),
+        "target": target,
+    }
+    return found if packed is None else found | {"share_of_raw_packed": round(packed / ours, 3)}
+
+
+def _scan_memory_of(database: str) -> float:
+    command = [sys.executable, __file__, "--scan-memory", database]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return round(float(done.stdout), 1)
+
+
 def show(result: dict[str, Any]) -> None:
-    print(f"{'':<10} {'rows/s':>12} {'raw rows/s':>12} {'share':>7} {'target':>7}")
+    print(f"{'':<10} {'rows/s':>12} {'raw rows/s':>12} {'share':>7} {'target':>7} {'packed':>7}")
     for name, row in result["operations"].items():
+        packed = row.get("share_of_raw_packed")
         print(
             f"{name:<10} {row['rows_per_second']:>12,} {row['raw_rows_per_second']:>12,} "
-            f"{row['share_of_raw']:>7.0%} {row['target']:>7.0%}"
+            f"{row['share_of_raw']:>7.0%} {row['target']:>7.0%} "
+            f"{'' if packed is None else format(packed, '.0%'):>7}"
         )
     latency, size = result["get_while_writing"], result["bytes_per_row"]
-    print(f"get while another process writes: p50 {latency['p50_ms']:.3f} ms, "
-          f"p99 {latency['p99_ms']:.3f} ms")  # fmt: skip
-    print(f"bytes per row: {size['encoded']} encoded, {size['on_disk_rows_and_log']} on disk with "
-          f"its change, {size['arrow']} in Arrow")  # fmt: skip
-    print(f"memory a full scan needs beyond its first batch: {result['scan_memory_mib']} MiB")
+    print(
+        f"get while another process writes: p50 {latency['p50_ms']:.3f} ms, "
+        f"p99 {latency['p99_ms']:.3f} ms\n"
+        f"bytes per row: {size['encoded']} encoded, {size['on_disk_rows_and_log']} on disk with "
+        f"its change, {size['arrow']} in Arrow\n"
+        f"memory a full scan needs beyond its first batch: {result['scan_memory_mib']} MiB"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--writer", help=argparse.SUPPRESS)
     parser.add_argument("--scan-memory", help=argparse.SUPPRESS)

@@ -123,7 +123,8 @@ def gather(data: Any, starts: Ints, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.zeros(0, dtype)
     room = len(data) - dtype.itemsize + 1
     window = np.ndarray((room,), f"V{dtype.itemsize}", data, strides=(1,))
-    return window[starts].view(dtype)
+    found = window[starts]
+    return found.view(dtype.base).reshape(len(starts), *dtype.shape)
 
 
 def word_sums(data: Any, starts: Ints) -> Words:

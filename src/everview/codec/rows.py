@@ -99,23 +99,34 @@ class RowCodec:
         """
         if len(starts) == 0:
             return [pa.array([], self.columns[i].type) for i in columns]
+        plain = [i for i in columns if i not in self.variable]
+        fields = self._fields(data, starts, ["head", "nulls", "ends", *(f"c{i}" for i in plain)])
+        self._check_heads(fields["head"])
         if not checked:
-            self.check(data, starts)
-        fixed = gather(data, starts, self.dtype)
-        if checked and np.any(fixed["head"] & _CHECKSUM_MASK != self._head):
-            raise Damaged(self._foreign(fixed["head"]))
-        some_null = np.bitwise_or.reduce(fixed["nulls"], axis=0)
+            self._check_sums(data, starts, fields["head"])
+        nulls = fields["nulls"]
+        some_null = np.bitwise_or.reduce(nulls, axis=0)
         pieces = None
-        if any(i in self.variable for i in columns):
-            pieces = self._pieces(data, starts, fixed)
+        if len(plain) < len(columns):
+            pieces = self._pieces(data, starts, fields["ends"])
         arrays = []
         for i in columns:
             null = some_null[i >> 3] >> (i & 7) & 1
-            valid = _validity(fixed["nulls"][:, i >> 3], i & 7) if null else None
-            arrays.append(self._column(fixed, pieces, i, valid))
+            valid = _validity(nulls[:, i >> 3], i & 7) if null else None
+            if pieces is not None and i in self.variable:
+                arrays.append(self._strings(pieces, i, valid))
+            else:
+                arrays.append(array_of(self.columns[i].type, fields[f"c{i}"], valid))
         return arrays
 
-    def _pieces(self, data: Any, starts: Ints, fixed: npt.NDArray[Any]) -> pa.BinaryArray:
+    def _fields(self, data: Any, starts: Ints, names: list[str]) -> Any:
+        """Fields of the rows by name: few are read each by itself, many with the whole row."""
+        if len(names) > 8:
+            return gather(data, starts, self.dtype)
+        places = {name: self.dtype.fields[name] for name in names}  # type: ignore[index]
+        return {name: gather(data, starts + at[1], at[0]) for name, at in places.items()}
+
+    def _pieces(self, data: Any, starts: Ints, ends: npt.NDArray[np.uint32]) -> pa.BinaryArray:
         """The strings of every row and, after each row's, the gap before the next row's.
 
         Rows ascend in `data`, so strings and gaps are one binary array without copying.
@@ -123,42 +134,37 @@ class RowCodec:
         borders = np.empty((len(starts), len(self.variable) + 1), np.int32)
         base = starts + self.dtype.itemsize
         borders[:, 0] = base
-        np.add(base[:, None], fixed["ends"], out=borders[:, 1:], casting="unsafe")
+        np.add(base[:, None], ends, out=borders[:, 1:], casting="unsafe")
         return binary_array(data, np.append(borders.ravel(), borders[-1:, -1:]))
 
-    def _column(
-        self,
-        fixed: npt.NDArray[Any],
-        pieces: pa.BinaryArray | None,
-        i: int,
-        valid: pa.Buffer | None,
-    ) -> pa.Array:
-        arrow = self.columns[i].type
-        if pieces is None or i not in self.variable:
-            return array_of(arrow, fixed[f"c{i}"], valid)
+    def _strings(self, pieces: pa.BinaryArray, i: int, valid: pa.Buffer | None) -> pa.Array:
         every = len(self.variable) + 1
         mine = np.arange(self.variable.index(i), len(pieces), every, dtype=np.int32)
         _, offsets, values = pieces.take(pa.array(mine)).buffers()
-        return pa.Array.from_buffers(arrow, len(fixed), [valid, offsets, values])
+        return pa.Array.from_buffers(self.columns[i].type, len(mine), [valid, offsets, values])
 
     def check(self, data: Any, starts: Ints) -> None:
         """Hold rows that fill `data` side by side against their checksums; raises `Damaged`."""
         if len(starts) == 0:
             return
         heads = gather(data, starts, np.dtype("<u8"))
-        if np.any(heads & _CHECKSUM_MASK != self._head):
-            raise Damaged(self._foreign(heads))
+        self._check_heads(heads)
+        self._check_sums(data, starts, heads)
+
+    def _check_sums(self, data: Any, starts: Ints, heads: Words) -> None:
         sums = word_sums(data, starts) - heads + self._head
         wrong = fold(sums) != (heads >> np.uint64(32)).astype(np.uint32)
         if wrong.any():
             raise Damaged(f"{int(wrong.sum())} of {len(starts)} rows fail their checksum")
 
-    def _foreign(self, heads: Words) -> str:
-        head = int(heads[np.argmax(heads & _CHECKSUM_MASK != self._head)])
-        return (
-            f"a row has format {head & 0xFF} and schema version {head >> 16 & 0xFFFF}; "
-            f"expected {ROW_FORMAT} and {self.version}"
-        )
+    def _check_heads(self, heads: Words) -> None:
+        foreign = heads & _CHECKSUM_MASK != self._head
+        if foreign.any():
+            head = int(heads[np.argmax(foreign)])
+            raise Damaged(
+                f"a row has format {head & 0xFF} and schema version {head >> 16 & 0xFFFF}; "
+                f"expected {ROW_FORMAT} and {self.version}"
+            )
 
 
 class Encoded:

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from everview.schema import TableSchema
 
 PUT, DELETE = "put", "delete"
-BATCH_ROWS = 16_384
+BATCH_ROWS = 8_192
 
 
 @dataclass(frozen=True)

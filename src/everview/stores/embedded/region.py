@@ -18,7 +18,7 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
-from everview.codec.buffers import Ints
+from everview.codec.buffers import Bytes, Ints, data_of, offsets_of
 from everview.codec.rows import Encoded
 from everview.errors import Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
@@ -200,10 +200,11 @@ class Region:
         return log.trim(txn, self._log, min(limits))
 
 
-def join(rows: list[bytes]) -> tuple[bytes, Ints]:
+def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
     """Rows side by side, and where each starts."""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    return b"".join(rows), np.cumsum(lengths) - lengths
+    joined = pa.array(rows, pa.binary())
+    offsets = offsets_of(joined).astype(np.int64)
+    return data_of(joined)[: offsets[-1]], offsets[:-1]
 
 
 def located(region: Region, stream: Iterator[T]) -> Iterator[T]:
