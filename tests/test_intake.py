@@ -16,7 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everview.errors import DataError, NullNotAllowed, UnknownColumn, WrongKey, WrongType
-from everview.intake import documents_to_arrow, keys_to_arrow, rows_to_arrow, text_to_arrow
+from everview.intake import (
+    bound_to_key,
+    documents_to_arrow,
+    keys_to_arrow,
+    rows_to_arrow,
+    text_to_arrow,
+)
 from everview.intake.documents import format_document, parse_document
 from everview.schema import TableSchema
 
@@ -266,6 +272,12 @@ def test_dictionary_columns_are_taken_by_value():
     assert found.column("name").to_pylist() == ["x", "y", "x"]
 
 
+def test_polars_categories_are_taken_by_value():
+    frame = pl.DataFrame({"id": [1, 2], "name": ["x", None]})
+    found = rows_to_arrow(ALL, frame.with_columns(pl.col("name").cast(pl.Categorical)))
+    assert found.column("name").to_pylist() == ["x", None]
+
+
 def test_missing_columns_are_null_and_spellings_may_differ_between_rows():
     found = rows_to_arrow(PAIR, [{"A": 1, "b": "x"}, {"a": 2, "B": "y", "c": 1.5}])
     assert found.to_pylist() == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y", "c": 1.5}]
@@ -274,6 +286,12 @@ def test_missing_columns_are_null_and_spellings_may_differ_between_rows():
 def test_no_rows_are_an_empty_table():
     for form in ([], pa.table({"a": []}), pd.DataFrame()):
         assert rows_to_arrow(PAIR, form).num_rows == 0
+
+
+def test_nested_values_of_queries_have_a_json_form():
+    row = {"list": [Decimal("1.50"), b"a"], "struct": {"day": dt.date(2024, 1, 1)}}
+    expected = '{"list": ["1.50", "YQ=="], "struct": {"day": "2024-01-01"}, "s": "1 day, 0:00:00"}'
+    assert format_document(row | {"s": dt.timedelta(1)}) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,7 +331,13 @@ def test_composite_keys_come_as_tuples_dicts_or_tables(keys):
     assert found.to_pylist() == [{"b": "x", "a": 1}, {"b": "y", "a": 2}]
 
 
-@pytest.mark.parametrize("keys", [[1, 2], range(1, 3), [(1,), {"ID": 2}], pa.array([1, 2]), (1, 2)])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *([1, 2], range(1, 3), [(1,), {"ID": 2}], (1, 2)),
+        *(pa.array([1, 2]), pd.Series([1, 2]), pl.Series([1, 2])),
+    ],
+)
 def test_single_keys_come_as_values(keys):
     assert keys_to_arrow(ALL, keys).column("id").to_pylist() == [1, 2]
 
@@ -336,6 +360,29 @@ def test_single_keys_come_as_values(keys):
 def test_wrong_keys_are_explained(schema, keys, error, message):
     with pytest.raises(error, match=message):
         keys_to_arrow(schema, keys)
+
+
+@pytest.mark.parametrize(
+    ("bound", "exact"), [(None, None), ("x", ("x",)), (["x", 1.0], ("x", 1)), ({"B": "x"}, ("x",))]
+)
+def test_bounds_of_scans_are_keys_or_their_leading_columns(bound, exact):
+    assert bound_to_key(PAIR, bound) == exact
+
+
+@pytest.mark.parametrize(
+    ("bound", "error", "message"),
+    [
+        ((), WrongKey, r"a key or its leading columns \(b, a\)"),
+        (("x", 1, 2), WrongKey, r"a key or its leading columns \(b, a\)"),
+        ({"a": 1}, WrongKey, r"a key or its leading columns \(b, a\)"),
+        (5, WrongType, "column b: 5 is not a STRING"),
+        (("x", 1.5), WrongType, "column a: 1.5 is not an INT; it has a fraction"),
+        (("x", None), NullNotAllowed, "column a"),
+    ],
+)
+def test_other_bounds_are_refused_and_not_rounded(bound, error, message):
+    with pytest.raises(error, match=message):
+        bound_to_key(PAIR, bound)
 
 
 def place(row: int) -> str:

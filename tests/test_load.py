@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -152,14 +153,17 @@ def test_a_refused_write_also_tells_what_was_stored(orders, tmp_path, small_batc
         ("a.csv", "id,nope\n1,2\n", UnknownColumn, "line 1: table orders has no column nope"),
         ("a.csv", "customer\nada\n", NullNotAllowed, "line 1: column id is part of the primary"),
         ("a.csv", "id,ID\n1,2\n", DataError, "column id is given twice"),
-        ("a.csv", "id,customer\n1,a\n2\n", DataError, r"row 2 \(line 3\): 1 fields, but the hea"),
+        ("a.csv", "id,customer\n1,a\n2\n", DataError, r"row 2 \(line 3\): 1 field, but the hea"),
         ("a.csv", "id,customer\n1,a,b\n", DataError, r"row 1 \(line 2\): 3 fields"),
         ("a.csv.gz", "id\n1\n", DataError, "can't be read: Not a gzipped file"),
-        ("a.jsonl", '{"id": 1}\n{"id": \n', DataError, "line 2: not JSON: Expecting value"),
+        ("a.jsonl", '{"id": 1}\n{"id": \n', DataError, "line 2, column 7: not JSON: Expecting"),
         ("a.jsonl", "[1]\n", DataError, "line 1: list instead of an object"),
         ("a.jsonl", b'{"id": 1, "customer": "\xff"}', DataError, "line 1: not UTF-8 text"),
         ("a.jsonl", '\n{"id": 1, "nope": 2}\n', UnknownColumn, "line 2: table orders has no colu"),
         ("a.jsonl", '{"customer": "x"}\n', NullNotAllowed, "line 1, column id: missing"),
+        ("a.jsonl", '[{"id": 1},\n{"id": 2}]\n', DataError, "write one object such as"),
+        ("a.jsonl", '{"id": ' + "[" * 99_999 + "\n", DataError, "line 1: .* nested too deeply"),
+        ("a.jsonl", '{"id": ' + "9" * 5_000 + "}\n", DataError, "line 1: .* too many digits"),
         ("a.parquet", "hello, this is text", DataError, "is not a Parquet file"),
     ],
 )
@@ -174,6 +178,21 @@ def test_missing_files_and_directories_are_said_to_be_so(orders, tmp_path):
         load(orders, tmp_path / "nope.csv")
     with pytest.raises(DataError, match="is a directory; load the files in it"):
         load(orders, tmp_path)
+
+
+def test_a_damaged_parquet_file_is_said_to_be_so(orders, tmp_path):
+    path = tmp_path / "orders.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3]}), path)
+    content = bytearray(path.read_bytes())
+    content[4:30] = bytes(26)
+    with pytest.raises(DataError, match=r"is damaged: .*; no rows were stored"):
+        load(orders, write(path, bytes(content)))
+
+
+def test_a_pipe_is_refused_since_files_are_read_twice(orders, tmp_path):
+    os.mkfifo(tmp_path / "orders.csv")
+    with pytest.raises(DataError, match="not a file that can be read twice"):
+        load(orders, tmp_path / "orders.csv")
 
 
 @pytest.mark.parametrize("content", ["id,customer\n", "id,customer", "id"])

@@ -24,6 +24,10 @@ def test_numbers_stand_right_and_everything_lines_up():
     assert text.splitlines()[-1] == "2 rows"
 
 
+def test_small_decimals_are_shown_with_all_their_places():
+    assert "| 0.0000000001 |" in render(pa.table({"x": [Decimal("0.0000000001")]}))
+
+
 def test_long_results_and_long_values_are_cut_and_say_so():
     table = pa.table({"x": ["y" * 100] * 30})
     lines = render(table).splitlines()

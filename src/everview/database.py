@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import pyarrow as pa
 
+from everview.errors import InUse
+from everview.plan.nodes import Node, Source
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
 from everview.table import Table
+from everview.view import View
 
 if TYPE_CHECKING:
+    from everview.check.verify import Verdict
     from everview.result import Result
     from everview.run.engine import Engine
+    from everview.run.maintainer import Report
 
 Durability = Literal["always", "interval", "never"]
 
@@ -88,7 +93,20 @@ class Database:
         return self.table(name)
 
     def drop_table(self, name: str) -> None:
-        """Remove a table with its rows and its log."""
+        """Remove a table with its rows and its log, unless a view reads it."""
+        readers = [
+            view["name"]
+            for view in self.store.documents("view/").values()
+            if any(
+                isinstance(node, Source) and node.table.lower() == name.lower()
+                for node in Node.from_json(view["plan"]).walk()
+            )
+        ]
+        if readers:
+            raise InUse(
+                f"table {name} is read by view {', '.join(readers)}; drop the view first, with "
+                f"DROP VIEW {readers[0]}"
+            )
         self.store.drop_table(name)
 
     def table(self, name: str) -> Table:
@@ -113,6 +131,32 @@ class Database:
 
             self._engine = start(self._engine_name)
         return self._engine
+
+    def view(self, name: str) -> View:
+        """A handle of an existing view."""
+        return View(self.store, name)
+
+    def views(self) -> list[str]:
+        """Names of all views, sorted."""
+        return sorted(view["name"] for view in self.store.documents("view/").values())
+
+    def maintain(self) -> Report:
+        """Load new views and run epochs until nothing is pending."""
+        from everview.run.maintainer import maintain
+
+        return maintain(self.store, self.engine)
+
+    def explain(self, view: str) -> str:
+        """How a view is maintained: its plan as a tree."""
+        from everview.plan.explain import explain
+
+        return explain(self.view(view).plan)
+
+    def verify(self, view: str) -> Verdict:
+        """Recompute a view at its epoch and compare."""
+        from everview.check.verify import verify
+
+        return verify(self, view)
 
     def status(self) -> list[TableStatus]:
         """Rows, bytes on disk and changes kept, for each table and region."""

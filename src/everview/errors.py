@@ -2,7 +2,7 @@
 
     EverviewError
     ├── DatabaseError      NotADatabase · FormatMismatch · DatabaseClosed · ReadOnly · Damaged
-    ├── CatalogError       TableNotFound · TableExists · InvalidSchema
+    ├── CatalogError       TableNotFound · TableExists · InvalidSchema · ViewNotFound · InUse
     ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey · Outdated
     ├── WriteError         WriteRejected · ObserverFailed · PartialWrite · StoreFull
     ├── LogError           LogTrimmed · UnknownConsumer
@@ -78,6 +78,18 @@ class InvalidSchema(CatalogError):
     """A table definition that can't be stored."""
 
     code = "EV203"
+
+
+class ViewNotFound(CatalogError):
+    """No view of that name, or it was dropped."""
+
+    code = "EV204"
+
+
+class InUse(CatalogError):
+    """A table that a view reads can't be dropped."""
+
+    code = "EV205"
 
 
 class DataError(EverviewError):

@@ -14,6 +14,7 @@ import csv
 import gzip
 import io
 import itertools
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -87,6 +88,11 @@ def _format_of(path: str, format: str | None) -> str:
         raise DataError(f"there is no file {path}")
     if os.path.isdir(path):
         raise DataError(f"{path} is a directory; load the files in it, such as {path}/*.parquet")
+    if not os.path.isfile(path):
+        raise DataError(
+            f"{path} is not a file that can be read twice; save it to one, "
+            "or pipe JSON lines into `everview put DB TABLE -`"
+        )
     suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
     found = format or _SUFFIXES.get(suffix)
     if found not in _READERS:
@@ -100,9 +106,9 @@ def _format_of(path: str, format: str | None) -> str:
 def _read_parquet(schema: TableSchema, path: str) -> Batches:
     try:
         file = parquet.ParquetFile(path)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a Parquet file: {error}") from None
-    with file:
+    with file, _parquet_errors(path):
         _check_names(schema, path, file.schema_arrow.names)
         total = max(1, file.metadata.num_rows)
         first = 0
@@ -113,6 +119,15 @@ def _read_parquet(schema: TableSchema, path: str) -> Batches:
         for batch in file.iter_batches(batch_size=BATCH_ROWS):
             yield rows_to_arrow(schema, batch, where), (first + batch.num_rows) / total
             first += batch.num_rows
+
+
+@contextmanager
+def _parquet_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).strip().replace("\n", " ")
+        raise DataError(f"{path} is damaged: {reason}") from None
 
 
 def _read_csv(schema: TableSchema, path: str) -> Batches:
@@ -163,10 +178,14 @@ def _csv_errors(path: str, width: int) -> Iterator[None]:
         for row, (line, fields) in enumerate(_csv_rows(path), 1):
             if len(fields) != width:
                 raise DataError(
-                    f"{path}, row {row:,} (line {line:,}): {len(fields)} fields, but the header "
+                    f"{path}, row {row:,} (line {line:,}): {_fields(len(fields))}, but the header "
                     f"has {width}; quote fields that contain commas"
                 ) from None
         raise DataError(f"{path} can't be read as CSV: {error}") from None
+
+
+def _fields(count: int) -> str:
+    return f"{count} field{'' if count == 1 else 's'}"
 
 
 def _csv_header(path: str) -> list[str]:
@@ -228,11 +247,16 @@ def read_json_lines(schema: TableSchema, stream: Iterable[bytes], name: str) -> 
 
 def _json_object(name: str, number: int, line: bytes) -> dict[str, Any]:
     try:
-        document = parse_document(line)
+        document = parse_document(line.rstrip())
     except UnicodeDecodeError as error:
         raise DataError(f"{name}, line {number:,}: not UTF-8 text: {error.reason}") from None
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{name}, line {number:,}, column {error.colno:,}: not JSON: {error.msg}; "
+            'write one object such as {"id": 1} on each line'
+        ) from None
     except ValueError as error:
-        raise DataError(f"{name}, line {number:,}: not JSON: {error}") from None
+        raise DataError(f"{name}, line {number:,}: can't be read: {error}") from None
     if not isinstance(document, dict):
         raise DataError(
             f"{name}, line {number:,}: {type(document).__name__} instead of an object; "

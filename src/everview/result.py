@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -93,6 +94,6 @@ def _is_number(arrow: pa.DataType) -> bool:
 
 
 def _cell(value: Any) -> str:
-    text = "NULL" if value is None else str(value)
+    text = "NULL" if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_WIDTH + 1])
     return text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"

@@ -124,7 +124,7 @@ class TableSchema:
             raise InvalidSchema(
                 f"table {self.name} has no primary key; add PRIMARY KEY (column, ...)"
             )
-        if not 1 <= self.regions <= MAX_REGIONS:
+        if not isinstance(self.regions, int) or not 1 <= self.regions <= MAX_REGIONS:
             raise InvalidSchema(f"table {self.name}: regions must be 1 to {MAX_REGIONS}")
         key = tuple(self.column(name).name for name in self.key)
         if len(set(key)) != len(key):
@@ -145,13 +145,12 @@ class TableSchema:
         **options: Any,
     ) -> TableSchema:
         """A schema from an Arrow schema, from {name: SQL type}, or from columns."""
-        key = (key,) if isinstance(key, str) else tuple(key)
+        key = (key,) if isinstance(key, str) else tuple(key or ())
         if isinstance(columns, pa.Schema):
             made = [Column(f.name, stored_type(f.type, f.name), f.nullable) for f in columns]
-        elif isinstance(columns, dict):
-            made = [Column(column, arrow_type(type_)) for column, type_ in columns.items()]
         else:
-            made = list(columns)
+            pairs = columns.items() if isinstance(columns, dict) else columns
+            made = [_column_of(name, pair) for pair in pairs]
         return cls(name, tuple(made), key, **options)
 
     def column(self, name: str) -> Column:
@@ -170,6 +169,9 @@ class TableSchema:
         """Positions of the named columns, of all of them for None."""
         if names is None:
             return list(range(len(self.columns)))
+        names = [names] if isinstance(names, str) else list(names)
+        if not names:
+            raise UnknownColumn(f"table {self.name}: no column is named; it has {self.names}")
         return [self._lower[self.column(name).name.lower()] for name in names]
 
     @cached_property
@@ -232,6 +234,20 @@ def stored_type(arrow: pa.DataType, column: str) -> pa.DataType:
     raise InvalidSchema(
         f"column {column}: Arrow type {arrow} has no stored type; cast it to one of {known}"
     )
+
+
+def _column_of(table: str, given: Any) -> Column:
+    """A column from a Column, or from a pair of a name and a SQL or Arrow type."""
+    if isinstance(given, Column):
+        return given
+    try:
+        name, type_ = given
+    except (TypeError, ValueError):
+        raise InvalidSchema(
+            f"table {table}: {given!r} is no column; give names with types, such as "
+            "{'id': 'BIGINT'}, or an Arrow schema"
+        ) from None
+    return Column(name, arrow_type(type_) if isinstance(type_, str) else stored_type(type_, name))
 
 
 def _check_name(kind: str, name: str) -> None:

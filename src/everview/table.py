@@ -5,13 +5,14 @@ Takes dicts, Arrow, pandas and Polars through `everview.intake`, and hands the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.intake import Keys, Rows, keys_to_arrow, rows_to_arrow
+from everview.errors import DataError
+from everview.intake import Keys, Rows, bound_to_key, keys_to_arrow, rows_to_arrow
 from everview.stores.base import (
     BATCH_ROWS,
     LogRange,
@@ -72,7 +73,9 @@ class Table:
         limit: int | None = None,
     ) -> Iterator[Row]:
         """Rows as dicts in key order, start <= key < stop (leading key columns will do)."""
-        batch_rows = min(BATCH_ROWS, limit or BATCH_ROWS)
+        # Rows are filtered a batch at a time: small batches pay only if all of them are wanted.
+        few = where is None and limit is not None
+        batch_rows = min(BATCH_ROWS, max(1, limit or 0)) if few else BATCH_ROWS
         for batch in self.batches(start, stop, columns, where, batch_rows):
             rows = batch.to_pylist()
             yield from rows if limit is None else rows[:limit]
@@ -89,12 +92,15 @@ class Table:
         ordered: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """As `scan`, in Arrow batches."""
+        schema = self.schema
+        if where is not None:
+            _check_where(schema, where)
         return self._store.scan(
             self.name,
             columns,
             where,
-            _as_key(start),
-            _as_key(stop),
+            bound_to_key(schema, start),
+            bound_to_key(schema, stop),
             batch_rows=batch_rows,
             ordered=ordered,
         )
@@ -186,7 +192,15 @@ class Table:
         return self._store.status(self.name)
 
 
-def _as_key(key: Key | None) -> tuple[Any, ...] | None:
-    if key is None or isinstance(key, tuple):
-        return key
-    return tuple(key) if isinstance(key, Iterable) and not isinstance(key, str | bytes) else (key,)
+def _check_where(schema: TableSchema, where: Any) -> None:
+    """Refuse a condition that no row could be tested with, before any is read."""
+    try:
+        if not isinstance(where, pc.Expression):
+            raise TypeError(f"it is a {type(where).__name__}")
+        schema.arrow.empty_table().filter(where)
+    except (pa.ArrowException, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"table {schema.name}: where can't be evaluated: {reason}; write an expression such as "
+            f"pyarrow.compute.field({schema.key[0]!r}) == 1 over {', '.join(schema.names)}"
+        ) from None

@@ -30,6 +30,7 @@ TYPES = {
     "moment": "TIMESTAMP",
     "local": "TIMESTAMP_NTZ",
 }
+WITH_SPARK = ["demo", "explain", "run", "verify"]
 ROWS = [
     dict.fromkeys(TYPES) | {"id": -1, "part": ""},
     {
@@ -81,8 +82,18 @@ def examples(command: str) -> list[str]:
     return [line.strip() for line in example.splitlines() if line.strip()] if found else []
 
 
-@pytest.mark.parametrize("command", sorted(main.commands))
+@pytest.mark.parametrize("command", sorted(set(main.commands) - set(WITH_SPARK)))
 def test_every_command_has_an_example_that_works_when_pasted(here, command):
+    paste(command)
+
+
+@pytest.mark.parametrize("command", WITH_SPARK)
+def test_examples_that_need_spark_work_when_pasted(spark, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    paste(command)
+
+
+def paste(command: str) -> None:
     lines = examples(command)
     assert any(line.startswith(f"everview {command} ") for line in lines), "no example in --help"
     assert "Example:" in output(command, "--help")
@@ -149,6 +160,15 @@ def test_a_reader_that_goes_away_is_no_error(shop):
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 0
+
+
+def test_a_full_disk_behind_standard_output_is_one_line_and_no_traceback(shop):
+    code = "from everview.cli import main; main()"
+    command = [sys.executable, "-c", code, "scan", shop, "items"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: [Errno 28] No space left on device\n"
 
 
 def test_sql_runs_scripts_from_arguments_files_and_stdin(shop, here):

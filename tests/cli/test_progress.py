@@ -1,4 +1,4 @@
-"""The progress line of load on a terminal."""
+"""The progress bar of load on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_progress_is_rewritten_in_place_and_cleared(monkeypatch: pytest.MonkeyPa
     line.shown -= 1
     line.begun -= 2
     line.show(1000, 0.5)
-    assert terminal.getvalue().startswith("\ra.csv   50%  1,000 rows  ")
+    assert terminal.getvalue().startswith("\ra.csv  [##########          ]  50%  1,000 rows  ")
     line.clear()
     assert terminal.getvalue().endswith(" \r")
 

@@ -17,7 +17,13 @@ class DuckEngine:
     def __init__(self) -> None:
         self.queries: list[tuple[str, Mapping[str, Sequence[str] | None]]] = []
 
-    def select(self, db: str, sql: str, tables: Mapping[str, Sequence[str] | None]) -> pa.Table:
+    def select(
+        self,
+        db: str,
+        sql: str,
+        tables: Mapping[str, Sequence[str] | None],
+        views: Mapping[str, pa.Table],
+    ) -> pa.Table:
         self.queries.append((sql, tables))
         with duckdb.connect() as connection, everview.open(db) as database:
             for name, columns in tables.items():

@@ -10,6 +10,7 @@ from everview.errors import (
     TableExists,
     TableNotFound,
     UnsupportedSql,
+    ViewNotFound,
 )
 from everview.schema import sql_name
 
@@ -107,18 +108,18 @@ def test_show_tables_may_be_narrowed(db):
         ("CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a))", InvalidSql, "more than one PRIM"),
         ("CREATE TABLE t (a INT PRIMARY KEY) USING delta", UnsupportedSql, "USING DELTA is not"),
         ("CREATE TABLE t (a INT PRIMARY KEY) WITH (x = 1)", InvalidSql, "the options are regions"),
+        ("CREATE TABLE t (a INT PRIMARY KEY) WITH (regions = -1)", InvalidSql, "regions = -1: the"),
         ("CREATE TABLE t (a INT PRIMARY KEY) nonsense", InvalidSql, "can't be read; write CREATE"),
         ("CREATE TABLE t AS SELECT 1", UnsupportedSql, "then INSERT INTO name SELECT"),
         ("CREATE TABLE d.t (a INT PRIMARY KEY)", UnsupportedSql, "name of one part"),
         ("CREATE OR REPLACE TABLE t (a INT PRIMARY KEY)", UnsupportedSql, "DROP TABLE IF EXISTS"),
-        ("CREATE MATERIALIZED VIEW v AS SELECT 1", UnsupportedSql, "CREATE MATERIALIZED VIEW is"),
-        ("CREATE VIEW v AS SELECT 1", UnsupportedSql, "CREATE VIEW is not supported"),
+        ("CREATE VIEW v AS SELECT 1", InvalidSql, "CREATE MATERIALIZED VIEW name AS"),
         ("CREATE FUNCTION f AS 'x'", UnsupportedSql, "only CREATE TABLE"),
-        ("DROP VIEW v", UnsupportedSql, "DROP VIEW is not supported"),
+        ("DROP VIEW v", ViewNotFound, "no view v"),
         ("DROP TABLE a, b", UnsupportedSql, "takes one table"),
         ("DESCRIBE EXTENDED t", UnsupportedSql, "DESCRIBE has no options"),
         ("DESCRIBE SELECT 1", UnsupportedSql, "takes the name of a table"),
-        ("SHOW VIEWS", UnsupportedSql, "SHOW takes only TABLES"),
+        ("SHOW COLUMNS", UnsupportedSql, "SHOW takes only TABLES"),
     ],
 )
 def test_other_definitions_are_refused_with_what_to_write(db, statement, error, message):

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from everview.errors import (
+    InvalidSchema,
+    LogError,
     LogTrimmed,
     ObserverFailed,
     TableExists,
@@ -401,3 +403,32 @@ class TestObservers:
             accounts.put("accounts", rows(("x", 1, "mallory", None)))
         accounts.detach("accounts", name)
         assert accounts.put("accounts", rows(("x", 1, "mallory", None))).rows == 1
+
+
+class TestBadUse:
+    def test_a_consumer_can_not_acknowledge_what_was_never_written(self, accounts: Store) -> None:
+        accounts.register("accounts", "views")
+        with pytest.raises(LogError, match="newest is 0"):
+            accounts.acknowledge("accounts", "views", {0: 5})
+
+    def test_a_region_that_is_not_there_is_told(self, accounts: Store) -> None:
+        with pytest.raises(LogError, match="no region 9"):
+            list(accounts.changes("accounts", 9))
+
+    def test_a_read_of_no_columns_is_refused(self, accounts: Store) -> None:
+        with pytest.raises(UnknownColumn, match="no column is named"):
+            accounts.scan("accounts", columns=[])
+
+    def test_only_observers_can_be_attached(self, accounts: Store) -> None:
+        with pytest.raises(InvalidSchema, match="no observer"):
+            accounts.attach("accounts", 5)  # type: ignore[arg-type]
+
+    def test_an_observer_that_writes_to_its_table_is_told_so(self, accounts: Store) -> None:
+        class Meddler(Observer):
+            def before(self, write: Write) -> None:
+                accounts.put("accounts", rows(ADA))
+
+        accounts.attach("accounts", Meddler())
+        with pytest.raises(WriteRejected, match="may not write to the table it observes"):
+            accounts.put("accounts", rows(ADA))
+        assert content(accounts) == []

@@ -1,4 +1,4 @@
-"""The command that loads files, and its progress line."""
+"""The command that loads files, and its progress bar."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from everview.load import load as load_file
 from everview.result import count_rows
 
 SECONDS_BETWEEN = 0.2
+BAR_WIDTH = 20
 
 
 @click.command()
@@ -50,7 +51,7 @@ def load(db: str, table: str, files: tuple[str, ...], format: str | None) -> Non
 
 
 class ProgressLine:
-    """One line on a terminal's stderr, rewritten now and then; nothing if it is no terminal."""
+    """A bar on a terminal's stderr, rewritten now and then; nothing if it is no terminal."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,7 +64,8 @@ class ProgressLine:
             return
         self.shown = now
         rate = rows / (now - self.begun)
-        text = f"{self.name}  {part:4.0%}  {rows:,} rows  {rate:,.0f} rows/s"
+        bar = ("#" * int(part * BAR_WIDTH)).ljust(BAR_WIDTH)
+        text = f"{self.name}  [{bar}] {part:4.0%}  {rows:,} rows  {rate:,.0f} rows/s"
         click.echo("\r" + text.ljust(self.width), nl=False, err=True)
         self.width = len(text)
 

@@ -17,6 +17,7 @@ from everview.cli.demo import demo
 from everview.cli.loading import load
 from everview.cli.rows import delete, get, put, scan
 from everview.cli.statements import sql
+from everview.cli.views import explain, run, verify
 from everview.errors import EverviewError
 
 INTERRUPTED = 130
@@ -39,9 +40,17 @@ class Commands(click.Group):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            # Python flushes stdout once more at exit, which must not fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _silence_stdout()
             ctx.exit(0)
+        except OSError as error:  # standard output, for one, on a full disk
+            _silence_stdout()
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(1)
+
+
+def _silence_stdout() -> None:
+    """Python flushes stdout once more at exit, which must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,9 +58,9 @@ class Commands(click.Group):
 def main() -> None:
     """Everview: SQL views over key-value tables, always current.
 
-    Every command takes the database, a directory, as its first argument.
+    Every command but demo takes the database, a directory, as its first argument.
     """
 
 
-for _command in (init, sql, load, put, delete, get, scan, status, demo):
+for _command in (init, sql, load, put, delete, get, scan, status, demo, run, verify, explain):
     main.add_command(_command)

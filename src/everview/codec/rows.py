@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.codec.buffers import (
+    Bytes,
     Ints,
     Words,
     aligned,
@@ -192,6 +193,13 @@ class Encoded:
         words[heads + 1] = versions
         checksums = fold(self._sums + versions).astype(np.uint64)
         words[heads] = words[heads] & _CHECKSUM_MASK | checksums << np.uint64(32)
+
+
+def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
+    """Rows side by side, and where each starts."""
+    joined = pa.array(rows, pa.binary())
+    offsets = offsets_of(joined).astype(np.int64)
+    return data_of(joined)[: offsets[-1]], offsets[:-1]
 
 
 def version_of(row: bytes | None) -> int:

@@ -43,7 +43,7 @@ class Unfit(Exception):
 def store_column(array: Array, target: pa.DataType) -> pa.ChunkedArray:
     """The column in its stored type, without a copy if it has it already. Raises `Unfit`."""
     if types.is_dictionary(array.type):
-        array = pc.cast(array, array.type.value_type)
+        array = _by_value(array)
     rule = _rule(array.type, target)
     if rule is None:
         if array.null_count == len(array):
@@ -94,6 +94,16 @@ def _rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
     if types.is_null(source):
         return _cast
     return next((rule for test, rule in _RULES[kind(target)] if test(source)), None)
+
+
+def _by_value(array: Array) -> pa.ChunkedArray:
+    """A dictionary column without its dictionary; Arrow can't take from views of text or bytes."""
+    type_ = array.type.value_type
+    if types.is_string_view(type_) or types.is_binary_view(type_):
+        type_ = pa.string() if types.is_string_view(type_) else pa.binary()
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    taken = [chunk.dictionary.cast(type_).take(chunk.indices) for chunk in chunks]
+    return pa.chunked_array(taken, type_)
 
 
 def _as_it_is(array: Array, target: pa.DataType) -> Array:

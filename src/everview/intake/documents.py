@@ -27,12 +27,20 @@ _NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 def parse_document(text: str | bytes) -> Any:
     """The JSON value of a text or of its UTF-8 bytes; raises ValueError."""
-    return _decoder.decode(text if isinstance(text, str) else text.decode())
+    try:
+        return _decoder.decode(text if isinstance(text, str) else text.decode())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError:  # from int(), which has a limit
+        raise ValueError("a number has too many digits") from None
 
 
 def format_document(row: Mapping[str, Any]) -> str:
     """One row as one line of JSON."""
-    return json.dumps({name: _json_value(value) for name, value in row.items()}, ensure_ascii=False)
+    values = {name: _json_value(value) for name, value in row.items()}
+    return json.dumps(values, ensure_ascii=False, default=_nested_value)
 
 
 def store_json(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
@@ -42,6 +50,12 @@ def store_json(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
     if kind(target) == "floating":
         values = [_NO_NUMBERS.get(v, v) if isinstance(v, str) else v for v in values]
     return store_values(values, target)
+
+
+def _nested_value(value: Any) -> Any:
+    """What queries may return inside arrays and structs, and types no table stores."""
+    converted = _json_value(value)
+    return str(value) if converted is value else converted
 
 
 def _json_value(value: Any) -> Any:

@@ -63,7 +63,7 @@ def _integer(value: Any, target: pa.DataType) -> str:
     low, high = integer_range(target)
     if number is not None and not low <= number <= high:
         return f"it is outside {low} to {high}: use a wider type"
-    return "pass a whole number" + (", not text" if isinstance(value, str) else "")
+    return "pass a whole number" + _not_text(value)
 
 
 def _floating(value: Any, target: pa.DataType) -> str:
@@ -71,7 +71,11 @@ def _floating(value: Any, target: pa.DataType) -> str:
         return "its digits don't all fit: pass a float to round it, or use DECIMAL"
     if _number(value) is not None and not isinstance(value, str):
         return "it is too large: use a wider type"
-    return "pass a number" + (", not text" if isinstance(value, str) else "")
+    return "pass a number" + _not_text(value)
+
+
+def _not_text(value: Any) -> str:
+    return ", not text" if isinstance(value, str) and _number(value) is not None else ""
 
 
 def _decimal(value: Any, target: pa.DataType) -> str:

@@ -38,6 +38,25 @@ def keys_to_arrow(schema: TableSchema, keys: Keys) -> pa.Table:
     return pa.Table.from_arrays(stored, schema=schema.key_arrow)
 
 
+def bound_to_key(schema: TableSchema, bound: Any) -> tuple[Any, ...] | None:
+    """A key or its leading columns, for the start or stop of a scan, as exact values."""
+    if bound is None:
+        return None
+    values = tuple(bound) if isinstance(bound, tuple | list) else (bound,)
+    if isinstance(bound, Mapping):
+        named = {schema.column(name).name: value for name, value in bound.items()}
+        values = tuple(named[name] for name in schema.key[: len(named)] if name in named)
+    width = len(bound) if isinstance(bound, Mapping) else len(values)
+    if not 1 <= width == len(values) <= len(schema.key):
+        raise WrongKey(
+            f"table {schema.name}: {shown(bound)} is no bound of a scan; give a key or its leading "
+            f"columns ({', '.join(schema.key)})"
+        )
+    leading = TableSchema(schema.name, schema.key_columns[:width], schema.key[:width])
+    exact = keys_to_arrow(leading, [values])
+    return tuple(exact.to_pylist()[0].values())
+
+
 def _given_columns(schema: TableSchema, keys: Keys) -> list[tuple[Any, Any]]:
     if isinstance(keys, list):
         return _listed(schema, keys)

@@ -136,9 +136,12 @@ def as_arrow(rows: Any) -> pa.Table | None:
         return rows
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
-    if hasattr(rows, "__arrow_c_stream__"):
+    if not hasattr(rows, "__arrow_c_stream__"):
+        return None
+    try:
         return pa.table(rows)
-    return None
+    except pa.ArrowInvalid:  # a stream of values and not of rows, such as a Polars series
+        return None
 
 
 def is_pandas(rows: Any) -> bool:

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -71,16 +71,42 @@ class Engine:
             reader = reader.option("columns", json.dumps(list(columns)))
         return reader.load(table)
 
-    def select(self, db: str, sql: str, tables: Mapping[str, Sequence[str] | None]) -> pa.Table:
-        """The rows of a query over tables of the database at `db`.
+    def select(
+        self,
+        db: str,
+        sql: str,
+        tables: Mapping[str, Sequence[str] | None],
+        views: Mapping[str, pa.Table] | None = None,
+    ) -> pa.Table:
+        """The rows of a query over tables of the database at `db`, and over views.
 
-        `tables` names every table the query reads, with the columns it needs or None for all.
-        Raises `InvalidSql` if the query doesn't parse or resolve, `SqlError` if it fails.
+        `tables` names every table the query reads, with the columns it needs or None for all;
+        `views` has the rows of every view. Raises `InvalidSql` if the query doesn't parse or
+        resolve, `SqlError` if it fails.
         """
+        return self._select(
+            sql,
+            lambda: (
+                {name: self.read(db, name, columns) for name, columns in tables.items()}
+                | {n: self.session.createDataFrame(rows) for n, rows in (views or {}).items()}
+            ),
+        )
+
+    def select_at(self, db: str, sql: str, tables: Mapping[str, Mapping[str, int]]) -> pa.Table:
+        """As `select`, with every table as it was at the given positions of its log."""
+        reader = self.session.read.format("everview").option("db", db)
+        return self._select(
+            sql,
+            lambda: {
+                name: reader.option("snapshot", json.dumps(positions)).load(name)
+                for name, positions in tables.items()
+            },
+        )
+
+    def _select(self, sql: str, frames: Callable[[], dict[str, DataFrame]]) -> pa.Table:
         with self._turn, ExitStack() as views:
             try:
-                for name, columns in tables.items():
-                    frame = self.read(db, name, columns)
+                for name, frame in frames().items():
                     for view in self._spellings(name, sql):
                         frame.createOrReplaceTempView(self._quoted(view))
                         views.callback(self.session.catalog.dropTempView, view)

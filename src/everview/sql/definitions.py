@@ -107,13 +107,6 @@ def table_name(table: exp.Expr) -> str:
 def _check_supported(tree: exp.Create) -> None:
     properties = tree.args.get("properties")
     clauses = properties.expressions if properties else []
-    if tree.args["kind"] == "VIEW":
-        materialized = any(isinstance(c, exp.MaterializedProperty) for c in clauses)
-        view = "MATERIALIZED VIEW" if materialized else "VIEW"
-        raise UnsupportedSql(
-            f"CREATE {view} is not supported: this version has tables only; "
-            "a SELECT can be run with sql"
-        )
     if tree.args["kind"] != "TABLE":
         raise UnsupportedSql(f"CREATE {tree.args['kind']} is not supported, only CREATE TABLE")
     if tree.args.get("expression"):
@@ -182,7 +175,8 @@ def _options(tree: exp.Create) -> dict[str, Any]:
     options: dict[str, Any] = {"regions": DEFAULT_REGIONS}
     properties = tree.args.get("properties")
     for option in properties.expressions if properties else []:
-        name, value = option.this.name.lower(), option.args["value"].name
+        name, given = option.this.name.lower(), option.args["value"]
+        value = given.name if isinstance(given, exp.Literal) else given.sql(dialect="spark")
         if name == "regions" and value.isdigit():
             options["regions"] = int(value)
         elif name == "observers":

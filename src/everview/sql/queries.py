@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from everview.sql.parsing import Statement
+from everview.view import read_together
 
 if TYPE_CHECKING:
     from everview.database import Database
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
 
 def evaluate(db: Database, query: str) -> pa.Table:
     """The rows of a query, by the engine, which reads only the columns the query names."""
-    return db.engine.select(db.path, query, reads(db, Statement(query)))
+    statement = Statement(query)
+    known = {view.lower() for view in db.views()}
+    names = _table_names(db, statement.tree)
+    views = [db.view(name) for name in dict.fromkeys(names) if name.lower() in known]
+    tables = reads(db, statement, [name for name in names if name.lower() not in known])
+    return db.engine.select(db.path, query, tables, read_together(views))
 
 
-def reads(db: Database, statement: Statement) -> dict[str, list[str] | None]:
-    """The tables a query reads, each with the columns it needs, None for all.
+def reads(db: Database, statement: Statement, names: list[str]) -> dict[str, list[str] | None]:
+    """The named tables, each with the columns the query needs, None for all.
 
     A column is read if its name occurs anywhere in the query; that is safe and hardly ever more
     than needed. Qualified names (parquet.`file`) are left to the engine.
@@ -32,7 +38,7 @@ def reads(db: Database, statement: Statement) -> dict[str, list[str] | None]:
     }
     everything = _needs_every_column(statement.tree)
     found: dict[str, list[str] | None] = {}
-    for name in _table_names(db, statement.tree):
+    for name in names:
         schema = db.store.describe(name)
         needed = [c for c in schema.names if c.lower() in words or c == schema.key[0]]
         found[schema.name] = None if everything else needed
@@ -41,7 +47,7 @@ def reads(db: Database, statement: Statement) -> dict[str, list[str] | None]:
 
 def _table_names(db: Database, tree: exp.Expr) -> list[str]:
     """Names of tables the query refers to, without those of its own WITH clauses."""
-    known = {table.lower() for table in db.tables()}
+    known = {name.lower() for name in [*db.tables(), *db.views()]}
     own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     names = [
         table.name

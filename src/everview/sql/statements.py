@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from everview.errors import InvalidSql, UnsupportedSql
 from everview.result import Result
+from everview.sql import views
 from everview.sql.definitions import create, describe, drop, show
 from everview.sql.parsing import Statement, split
 from everview.sql.queries import evaluate
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from everview.database import Database
 
 SUPPORTED = (
-    "CREATE TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, DELETE FROM, SELECT"
+    "CREATE TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, DELETE FROM, SELECT, "
+    "CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS"
 )
 
 
@@ -34,6 +36,8 @@ def run(db: Database, statement: str) -> Result:
             "(everview.sql.split takes a script apart)"
         )
     found = Statement(statements[0])
+    if views.is_about_views(found):
+        return views.run(db, found)
     runner = _RUNNERS.get(found.verb)
     if runner is None:
         raise _refusal(found)

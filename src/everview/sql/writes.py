@@ -34,8 +34,9 @@ def insert(db: Database, statement: Statement) -> Result:
     tree = _tree(statement, exp.Insert, "INSERT INTO table [(columns)] VALUES ... or SELECT ...")
     named = isinstance(tree.this, exp.Schema)
     target = tree.this.this if named else tree.this
-    refused = ("overwrite", "by_name", "where", "exists", "source", "ignore", "returning")
-    if any(tree.args.get(name) for name in refused) or target.args.get("partition"):
+    if tree.expression is None:
+        raise InvalidSql(f"INSERT INTO {target.name} has no VALUES and no SELECT")
+    if _has_more(tree, "this", "expression", "with_") or target.args.get("partition"):
         raise UnsupportedSql(
             "only INSERT INTO table [(columns)] VALUES ... or SELECT ... is supported; "
             "rows with the same key are replaced"
@@ -53,7 +54,7 @@ def insert(db: Database, statement: Statement) -> Result:
 
 def update(db: Database, statement: Statement) -> Result:
     tree = _tree(statement, exp.Update, "UPDATE table SET column = value, ... [WHERE ...]")
-    if any(tree.args.get(name) for name in ("from_", "order", "limit", "returning", "with_")):
+    if _has_more(tree, "this", "expressions", "where"):
         raise UnsupportedSql("UPDATE takes SET and WHERE only; use a subquery for other tables")
     schema = db.store.describe(table_name(tree.this))
     sources = _assignments(statement, tree, schema)
@@ -77,7 +78,7 @@ def update(db: Database, statement: Statement) -> Result:
 
 def delete(db: Database, statement: Statement) -> Result:
     tree = _tree(statement, exp.Delete, "DELETE FROM table [WHERE ...]")
-    if any(tree.args.get(name) for name in ("using", "order", "limit", "returning", "tables")):
+    if _has_more(tree, "this", "where"):
         raise UnsupportedSql("DELETE takes WHERE only; use a subquery for other tables")
     schema = db.store.describe(table_name(tree.this))
     table = db.table(schema.name)
@@ -98,6 +99,11 @@ def _tree(statement: Statement, kind: type[exp.Expr], form: str) -> Any:
     return statement.tree
 
 
+def _has_more(tree: exp.Expr, *known: str) -> bool:
+    """Whether the statement has clauses other than these, which must not be passed over."""
+    return any(value for name, value in tree.args.items() if name not in known)
+
+
 def _done(count: int, what: str) -> Result:
     return Result(message=f"{count_rows(count)} {what}", count=count)
 
@@ -114,7 +120,7 @@ def _insert_columns(schema: TableSchema, names: list[exp.Expr] | None) -> list[C
 def _table_of(schema: TableSchema, columns: list[Column], rows: list[list[Any]]) -> pa.Table:
     for number, row in enumerate(rows, 1):
         if len(row) != len(columns):
-            raise _wrong_width(schema, columns, f"row {number} has {len(row)} values")
+            raise _wrong_width(schema, columns, f"row {number} has {_count(row, 'value')}")
     documents = [
         {
             column.name: _rounded_value(value, column.type)
@@ -138,8 +144,12 @@ def _insert_query(
         at = statement.after_group(at)
     found = evaluate(db, f"{statement.cut(0, insert_at)} {statement.cut(at)}")
     if found.num_columns != len(columns):
-        raise _wrong_width(schema, columns, f"the query has {found.num_columns} columns")
+        raise _wrong_width(schema, columns, f"the query has {_count(found.columns, 'column')}")
     return _fit(schema, columns, found.columns, f"INSERT INTO {schema.name}")
+
+
+def _count(things: list[Any], what: str) -> str:
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _wrong_width(schema: TableSchema, columns: list[Column], what: str) -> InvalidSql:
@@ -151,6 +161,8 @@ def _assignments(statement: Statement, tree: exp.Update, schema: TableSchema) ->
     """The text of each new value by column."""
     set_at = _position(statement, TokenType.SET)
     pieces = statement.pieces(set_at + 1, statement.find(TokenType.WHERE, set_at))
+    if len(pieces) != len(tree.expressions):
+        raise InvalidSql(f"UPDATE {schema.name}: write SET column = value, ...")
     sources: dict[str, str] = {}
     for assignment, (start, stop) in zip(tree.expressions, pieces, strict=True):
         if not isinstance(assignment, exp.EQ) or not isinstance(assignment.this, exp.Column):
@@ -166,7 +178,7 @@ def _assignments(statement: Statement, tree: exp.Update, schema: TableSchema) ->
 def _position(statement: Statement, kind: TokenType, start: int = 0) -> int:
     found = statement.find(kind, start)
     if found is None:
-        raise InvalidSql(f"{kind.value} is missing in: {statement.text[:80]}")
+        raise InvalidSql(f"{kind.name} is missing in: {statement.text[:80]}")
     return found
 
 

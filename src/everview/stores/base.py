@@ -1,6 +1,6 @@
 """The Store contract: what Everview asks of a key-value store, and what it promises about it.
 
-Every store runs the same behaviour suite (tests/stores/contract.py).
+Every store runs the same behaviour suite (tests/stores/test_contract.py).
 
 Atomic.   One `put`, `delete` or `test_and_set` is one transaction in each region it touches: its
           rows and their changes appear together or not at all, for readers and after a crash.
@@ -291,6 +291,18 @@ class Store(ABC):
     @abstractmethod
     def detach(self, table: str, observer: Observer | str) -> None:
         """Undo `attach`."""
+
+    @abstractmethod
+    def document(self, name: str) -> dict[str, Any] | None:
+        """A small JSON document, such as a view's definition or the committed epoch."""
+
+    @abstractmethod
+    def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
+        """The documents whose names begin with `prefix`, by name."""
+
+    @abstractmethod
+    def store_documents(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
+        """Set documents (None removes one), all in one durable transaction."""
 
     @abstractmethod
     def close(self) -> None:

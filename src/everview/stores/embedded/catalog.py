@@ -10,7 +10,8 @@ import difflib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import lmdb
 
@@ -20,7 +21,7 @@ from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
 
 DATABASES = ("documents",)
-_TABLE, _NEXT = b"table/", b"next table"
+_TABLE, _NEXT, _OTHER = b"table/", b"next table", b"document/"
 
 
 class Catalog:
@@ -97,7 +98,36 @@ class Catalog:
         for name in unused:
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
-    def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, object]) -> None:
+    def document(self, name: str) -> dict[str, Any] | None:
+        """A JSON document that is not a table's definition."""
+        with self.environment.reading() as txn:
+            found = txn.get(_OTHER + name.encode(), db=self._documents)
+        return None if found is None else json.loads(found)
+
+    def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
+        """Documents whose names begin with `prefix`, by name."""
+        start, found = _OTHER + prefix.encode(), {}
+        with self.environment.reading() as txn:
+            cursor = txn.cursor(self._documents)
+            alive = cursor.set_range(start)
+            while alive and cursor.key().startswith(start):
+                found[cursor.key()[len(_OTHER) :].decode()] = json.loads(cursor.value())
+                alive = cursor.next()
+        return found
+
+    def store_documents(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
+        """Set documents (None removes one), all in one transaction."""
+
+        def store(txn: lmdb.Transaction) -> None:
+            for name, document in changes.items():
+                if document is None:
+                    txn.delete(_OTHER + name.encode(), db=self._documents)
+                else:
+                    self._store(txn, _OTHER + name.encode(), document)
+
+        self.environment.update(store)
+
+    def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, Any]) -> None:
         txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)
 
     def _parse(self, document: bytes) -> Layout:

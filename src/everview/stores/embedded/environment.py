@@ -189,6 +189,8 @@ class Environment:
                     ) from error
             except lmdb.Error as error:
                 self._leave()
+                if "same thread" in str(error):
+                    raise WriteError("an observer may not write to the table it observes") from None
                 raise DatabaseClosed(f"{self.path} was closed or dropped: {error}") from error
             except BaseException:
                 self._leave()

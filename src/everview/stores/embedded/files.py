@@ -26,9 +26,10 @@ def open_directory(path: str, create: bool, make_catalog: Callable[[], None]) ->
     if create:
         _create(path, make_catalog)
     if not os.path.isdir(path):
-        what = "is not a directory" if os.path.exists(path) else "does not exist"
+        if os.path.exists(path):
+            raise NotADatabase(f"{path} is a file; a database is a directory: check the path")
         raise NotADatabase(
-            f"{path} {what}; create a database with `everview init {path}` "
+            f"{path} does not exist; create a database with `everview init {path}` "
             f"or everview.open({path!r}, create=True)"
         )
     try:

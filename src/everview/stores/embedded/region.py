@@ -18,8 +18,7 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
-from everview.codec.buffers import Bytes, Ints, data_of, offsets_of
-from everview.codec.rows import Encoded
+from everview.codec.rows import Encoded, join
 from everview.errors import Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
 from everview.stores.embedded import log
@@ -179,6 +178,11 @@ class Region:
                 f"table {self.layout.schema.name} has no consumer {name!r}; register it first. "
                 f"Registered: {', '.join(sorted(self.consumers(txn))) or 'none'}"
             )
+        if position > self.last(txn):
+            raise LogError(
+                f"table {self.layout.schema.name}, region {self.number}: {name!r} can't "
+                f"acknowledge sequence {position}, the newest is {self.last(txn)}"
+            )
         if position > _CONSUMER.unpack(value)[0]:
             self._set_consumer(txn, name, position, 0)
 
@@ -198,13 +202,6 @@ class Region:
         """Remove changes up to `upto` that no consumer holds."""
         limits = [self.last(txn) if upto is None else upto, *self.consumers(txn).values()]
         return log.trim(txn, self._log, min(limits))
-
-
-def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
-    """Rows side by side, and where each starts."""
-    joined = pa.array(rows, pa.binary())
-    offsets = offsets_of(joined).astype(np.int64)
-    return data_of(joined)[: offsets[-1]], offsets[:-1]
 
 
 def located(region: Region, stream: Iterator[T]) -> Iterator[T]:

@@ -16,9 +16,10 @@ import lmdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.codec.rows import join
 from everview.errors import LogTrimmed
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, Layout, stored_key
-from everview.stores.embedded.region import Region, join, located, locating
+from everview.stores.embedded.region import Region, located, locating
 
 KEY = "\0key"  # the column of whole keys beside the rows; no table column has such a name
 BATCH_BYTES = 8 << 20

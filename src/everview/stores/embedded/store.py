@@ -8,10 +8,13 @@ to keep the order of writes for what came before.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -25,10 +28,12 @@ import pyarrow.compute as pc
 from everview.codec.buffers import Ints
 from everview.codec.keys import region_of
 from everview.codec.point import encode_key
-from everview.codec.rows import body, version_of
+from everview.codec.rows import body, join, version_of
 from everview.errors import (
     DatabaseClosed,
     DatabaseError,
+    InvalidSchema,
+    LogError,
     Outdated,
     ReadOnly,
     TableNotFound,
@@ -53,12 +58,15 @@ from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment, registry
 from everview.stores.embedded.layout import Layout, stored_key
 from everview.stores.embedded.observers import Observers
-from everview.stores.embedded.region import Part, Region, join, located, locating
+from everview.stores.embedded.region import Part, Region, located, locating
 from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
+from everview.stores.embedded.state import DATABASES as DATABASES_OF_STATE
+from everview.stores.embedded.state import Shard
 from everview.stores.embedded.writer import Test, Writer, split_keys, split_lookup, split_rows
 
 _OPS = pa.array([DELETE, PUT])
+SMALLEST_MAP = 1 << 16
 
 
 class EmbeddedStore(Store):
@@ -74,6 +82,10 @@ class EmbeddedStore(Store):
     ) -> None:
         if durability not in DURABILITIES:
             raise DatabaseError(f"durability is one of {DURABILITIES}, not {durability!r}")
+        if create and readonly:
+            raise DatabaseError("a database can't be created with readonly=True; leave one out")
+        if map_size is not None and map_size < SMALLEST_MAP:
+            raise DatabaseError(f"map_size is {SMALLEST_MAP:,} bytes or more, not {map_size:,}")
         self.path = os.path.abspath(path)
         self._durability = durability
         self._map_size = map_size or MAP_SIZE
@@ -102,13 +114,17 @@ class EmbeddedStore(Store):
 
     @property
     def _catalog(self) -> Catalog:
+        self._check_process()
+        return self._open_catalog
+
+    def _check_process(self) -> None:
+        """In a forked child, everything is opened anew."""
         if self._closed:
             raise DatabaseClosed(f"{self.path} was closed; open it again with everview.open")
         if self._process != os.getpid():
             with registry.lock:
                 if self._process != os.getpid():
                     self._connect()
-        return self._open_catalog
 
     @property
     def _catalog_to_write(self) -> Catalog:
@@ -126,10 +142,16 @@ class EmbeddedStore(Store):
     def _let_go_of_dropped(self) -> None:
         """Close regions whose files another process removed, so that their space is free."""
         with self._lock:
-            for path in [path for path in self._regions if not os.path.exists(path)]:
+            gone = [p for p in self._regions if not os.path.exists(os.path.join(self.path, p))]
+            for path in gone:
                 registry.release(self._regions.pop(path))
 
     def _region(self, layout: Layout, number: int) -> Region:
+        if not 0 <= number < layout.schema.regions:
+            raise LogError(
+                f"table {layout.schema.name} has no region {number}; it has 0 to "
+                f"{layout.schema.regions - 1}"
+            )
         path = os.path.join(layout.directory, str(number))
         environment = self._regions.get(path)
         if environment is None:
@@ -336,6 +358,11 @@ class EmbeddedStore(Store):
         schema = self.describe(table)
         if isinstance(observer, Observer):
             self._observers.attach(table, observer)
+        elif not isinstance(observer, str):
+            raise InvalidSchema(
+                f"table {schema.name}: {observer!r} is no observer; attach an object of a class "
+                "derived from everview.Observer, or its name as 'module:Class'"
+            )
         elif observer not in schema.observers:
             changed = replace(schema, observers=(*schema.observers, observer))
             self._observers.load(changed)
@@ -348,6 +375,40 @@ class EmbeddedStore(Store):
         else:
             kept = tuple(name for name in schema.observers if name != observer)
             self._catalog_to_write.replace(replace(schema, observers=kept))
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        return self._catalog.document(name)
+
+    def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
+        return self._catalog.documents(prefix)
+
+    def store_documents(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
+        self._catalog_to_write.store_documents(changes)
+
+    @contextmanager
+    def maintaining(self) -> Iterator[None]:
+        """Only one process, and one thread of it, is inside such a block at a time."""
+        file = os.open(os.path.join(self.path, "MAINTAINER"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    def shard(self, state: str, number: int, create: bool = False) -> Shard:
+        """A shard of an operator's or a view's state, by a path of its own."""
+        path = os.path.join("state", state, str(number))
+        self._check_process()
+        with self._lock:
+            if path not in self._regions:
+                self._regions[path] = self._acquire(path, DATABASES_OF_STATE, create)
+            return Shard(self._regions[path])
+
+    def drop_state(self, state: str) -> None:
+        with self._lock:
+            for path in [path for path in self._regions if path.startswith(f"state/{state}/")]:
+                registry.release(self._regions.pop(path))
+        shutil.rmtree(os.path.join(self.path, "state", state), ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:

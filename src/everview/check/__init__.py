@@ -1,0 +1,1 @@
+"""Checking that views are what they should be."""

@@ -1,0 +1,46 @@
+"""Keys of groups: as bytes, NULLs included; equal exactly when the values are.
+
+    1  u8 zero   then a null bitmap, then the columns as in codec/keys.py, NULL as zero or empty
+
+They are for look-ups: their order means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec.buffers import fixed_binary, valid_of
+from everview.codec.keys import KeyCodec
+from everview.schema import Column, is_variable
+
+
+class GroupCodec:
+    """Encodes rows of some columns as keys."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._keys = KeyCodec(columns)
+
+    def encode(self, rows: pa.Table) -> pa.BinaryArray:
+        arrays = [rows[column.name].combine_chunks() for column in self._columns]
+        bitmap = np.zeros((rows.num_rows, 1 + (len(arrays) + 7) // 8), np.uint8)
+        for i, array in enumerate(arrays):
+            if array.null_count:
+                bitmap[:, 1 + (i >> 3)] |= (~valid_of(array)).view(np.uint8) << np.uint8(i & 7)
+        head = fixed_binary(bitmap, bitmap.shape[1])
+        if not arrays:
+            return head
+        present = [_present(array) for array in arrays]
+        return pc.binary_join_element_wise(
+            head, self._keys.encode(present), pa.scalar(b"", pa.binary())
+        )
+
+
+def _present(array: pa.Array) -> pa.Array:
+    if array.null_count and is_variable(array.type):
+        return array.fill_null("" if array.type == pa.string() else b"")
+    return array

@@ -1,0 +1,143 @@
+"""The end of a plan: a view's rows, as readers see them once the epoch is committed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec import RowCodec
+from everview.codec.groups import GroupCodec
+from everview.codec.rows import Encoded, join
+from everview.delta import rows_of, weights_of
+from everview.errors import Damaged
+from everview.operators.base import State
+from everview.schema import Column
+
+COUNT = "_count"
+
+
+class Overtaken(Exception):
+    """A row is two epochs ahead of the reader, which must pin a newer one."""
+
+
+_SPLIT = struct.Struct("<QII")
+
+
+class ViewSink:
+    """Keep every row of a view under its key, with how often it is there.
+
+    Law:   the rows, each as often as its count, are the sum of all deltas.
+    State: key -> (epoch, new, previous): the row as of the epoch that wrote it last, and what it
+           was before. A reader takes `new` if that epoch is committed, else `previous`.
+    Cost:  one state read and one write for each key of the delta.
+    """
+
+    def __init__(self, columns: tuple[Column, ...], key: tuple[str, ...]) -> None:
+        self.columns = columns
+        self._keys = GroupCodec([column for column in columns if column.name in key])
+        self._rows = RowCodec([*columns, Column(COUNT, pa.int64(), False)], 1)
+
+    def apply(self, delta: pa.Table, state: State, epoch: int, committed: int) -> int:
+        """Apply a delta; returns how many keys it touched."""
+        delta, keys, totals = self._by_key(delta)
+        stored = state.get_many(keys)
+        previous = [current(value, committed) for value in stored]
+        counts = totals + self._counts(previous)
+        if np.any(counts < 0):
+            raise Damaged("a row would be in the view a negative number of times")
+        fresh = self._encode(rows_of(delta), counts)
+        came = weights_of(delta) > 0
+        rows = [
+            b"" if count == 0 else (new if new_row else self._recounted(old, int(count)))
+            for new, old, count, new_row in zip(fresh, previous, counts, came, strict=True)
+        ]
+        values = [split_row(epoch, new, old) for new, old in zip(rows, previous, strict=True)]
+        state.put_many(keys, values)
+        return len(keys)
+
+    def _by_key(self, delta: pa.Table) -> tuple[pa.Table, list[bytes], np.ndarray]:
+        """One row for each key, the last that came if one did, and the keys' total weights."""
+        keys = self._keys.encode(delta)
+        order = np.lexsort((weights_of(delta) > 0, _ranks(keys)))
+        keys, delta = keys.take(pa.array(order)), delta.take(pa.array(order))
+        last = np.append(_differ(keys), True)
+        ends = np.flatnonzero(last)
+        sums = np.add.reduceat(weights_of(delta), np.append(0, ends[:-1] + 1))
+        picked = pa.array(ends)
+        return delta.take(picked), keys.take(picked).to_pylist(), sums
+
+    def _counts(self, rows: list[bytes]) -> np.ndarray:
+        there = [row for row in rows if row]
+        counts = np.zeros(len(rows), np.int64)
+        if there:
+            (found,) = self._rows.decode(*join(there), [len(self.columns)])
+            counts[[bool(row) for row in rows]] = found.to_numpy()
+        return counts
+
+    def _encode(self, rows: pa.Table, counts: np.ndarray) -> list[bytes]:
+        whole = rows.append_column(COUNT, pa.array(counts)).combine_chunks()
+        encoded = Encoded(self._rows.encode(whole.to_batches()[0]))
+        encoded.stamp(0)
+        listed: list[bytes] = encoded.rows.to_pylist()
+        return listed
+
+    def _recounted(self, row: bytes, count: int) -> bytes:
+        return self._encode(self.decode([row]).drop_columns(COUNT), np.array([count]))[0]
+
+    def decode(self, rows: list[bytes]) -> pa.Table:
+        """Rows with the column COUNT."""
+        columns = [*self.columns, Column(COUNT, pa.int64(), False)]
+        arrays = self._rows.decode(*join(rows), range(len(columns)))
+        fields = [pa.field(c.name, c.type, c.nullable) for c in columns]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def read(self, values: Iterator[list[bytes]], committed: int) -> Iterator[pa.Table]:
+        """Rows as of the committed epoch, each as often as it is there."""
+        for batch in values:
+            rows = [row for value in batch if (row := current(value, committed))]
+            if rows:
+                table = self.decode(rows)
+                yield repeated(table)
+
+    def key_of(self, rows: pa.Table) -> list[bytes]:
+        listed: list[bytes] = self._keys.encode(rows).to_pylist()
+        return listed
+
+
+def split_row(epoch: int, new: bytes, previous: bytes) -> bytes:
+    if not new and not previous:
+        return b""
+    return _SPLIT.pack(epoch, len(new), len(previous)) + new + previous
+
+
+def current(value: bytes, committed: int) -> bytes:
+    """The row that a reader at the committed epoch sees; b"" for none."""
+    if not value:
+        return b""
+    epoch, new, previous = _SPLIT.unpack_from(value)
+    if epoch > committed + 1:
+        raise Overtaken
+    start = _SPLIT.size if epoch <= committed else _SPLIT.size + new
+    return value[start : start + (new if epoch <= committed else previous)]
+
+
+def repeated(table: pa.Table) -> pa.Table:
+    counts = table[COUNT].to_numpy()
+    table = table.drop_columns(COUNT)
+    if np.all(counts == 1):
+        return table
+    return table.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+
+
+def _ranks(keys: pa.BinaryArray) -> np.ndarray:
+    ranks: np.ndarray = pc.rank(keys, sort_keys="ascending", tiebreaker="dense").to_numpy()
+    return ranks
+
+
+def _differ(keys: pa.BinaryArray) -> np.ndarray:
+    found: np.ndarray = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,44 @@
+"""Plans come back from JSON as they were, and know what tells a view's rows apart."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from everview.plan.keys import view_key
+from everview.plan.nodes import Aggregate, Call, Filter, Node, Project, Source
+from everview.schema import Column
+
+ID, NAME = Column("id_0", pa.int64(), False), Column("na`me_1", pa.decimal128(38, 3))
+SOURCE = Source((ID, NAME), "t", ("id", "name"))
+COUNTED = Aggregate(
+    (NAME, Column("call_0", pa.int64(), False)), SOURCE, ("na`me_1",), (Call("count", None),)
+)
+
+
+def shown(node: Node, **columns: str) -> Project:
+    types = {column.name: column.type for column in node.columns}
+    made = tuple(Column(name, types[text]) for name, text in columns.items())
+    return Project(made, node, tuple(f"`{text}`" for text in columns.values()))
+
+
+def key_of(plan: Node) -> tuple[str, ...]:
+    return view_key(plan, lambda table: ("id",))
+
+
+def test_a_plan_comes_back_from_json_as_it_was() -> None:
+    plan = shown(Filter(COUNTED.columns, COUNTED, "call_0 > 1"), n="call_0", who="na`me_1")
+    assert Node.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_groups_are_the_key_of_a_view_that_shows_them() -> None:
+    assert key_of(shown(COUNTED, n="call_0", who="na`me_1")) == ("who",)
+    assert key_of(shown(COUNTED, n="call_0")) == ("n",)
+
+
+def test_the_key_of_its_table_is_the_key_of_a_view_that_shows_it() -> None:
+    assert key_of(shown(SOURCE, name="na`me_1", number="id_0")) == ("number",)
+    assert key_of(shown(SOURCE, name="na`me_1")) == ("name",)
+    narrow = Source((NAME,), "t", ("name",))
+    assert key_of(shown(narrow, name="na`me_1", again="na`me_1")) == ("name", "again")

@@ -1,0 +1,175 @@
+"""Views follow their tables: equal to DuckDB's recomputation after every epoch, on both engines."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import everview as ev
+from everview.errors import InUse, TableExists, UnsupportedSql, ViewNotFound
+from everview.run.engine import Engine
+
+VIEWS = {
+    "spend": "SELECT customer, sum(amount) AS total, count(*) AS n, count(amount) AS priced, "
+    "sum(quantity) AS pieces FROM orders GROUP BY customer",
+    "dear": "SELECT customer, amount * 2 AS twice FROM orders WHERE amount > 50",
+    "whole": "SELECT count(*) AS n, sum(amount * quantity) AS worth FROM orders WHERE quantity > 3",
+    "busy": "SELECT quantity % 3 AS rest, count(*) AS n FROM orders GROUP BY quantity % 3 "
+    "HAVING count(*) > 4",
+}
+CUSTOMERS = ["ada", "bob", "", None, "\u00e9ve"]
+
+
+@pytest.fixture
+def shop(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+    with ev.open(tmp_path / "shop.ev", create=True) as db:
+        db._engine = engine
+        db.sql(
+            "CREATE TABLE orders (id BIGINT, customer STRING, amount DECIMAL(12,2), quantity INT, "
+            "PRIMARY KEY (id)) WITH (regions = 2)"
+        )
+        yield db
+
+
+def order(chance: random.Random, key: int) -> dict[str, Any]:
+    return {
+        "id": key,
+        "customer": chance.choice(CUSTOMERS),
+        "amount": chance.choice(
+            [None, f"{chance.randrange(-999, 9999)}.{chance.randrange(99):02}"]
+        ),
+        "quantity": chance.choice([None, chance.randrange(10)]),
+    }
+
+
+def change(db: ev.Database, chance: random.Random) -> None:
+    orders = db.table("orders")
+    orders.put([order(chance, chance.randrange(60)) for _ in range(chance.randrange(1, 25))])
+    orders.delete([chance.randrange(60) for _ in range(chance.randrange(10))])
+
+
+def recomputed(db: ev.Database, query: str) -> Counter[Any]:
+    orders = db.table("orders").to_arrow()  # noqa: F841  (DuckDB reads it by its name)
+    return Counter(tuple(map(_plain, row)) for row in duckdb.sql(query).fetchall())
+
+
+def found(db: ev.Database, view: str) -> Counter[Any]:
+    return Counter(tuple(map(_plain, row.values())) for row in db.view(view).scan())
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None else str(value)
+
+
+def check(db: ev.Database, *names: str) -> None:
+    for name in names or VIEWS:
+        assert found(db, name) == recomputed(db, VIEWS[name]), name
+
+
+def test_views_equal_recomputation_after_every_epoch(shop: ev.Database) -> None:
+    chance = random.Random(11)
+    change(shop, chance)
+    for name in ("spend", "whole"):
+        shop.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+    shop.maintain()
+    check(shop, "spend", "whole")
+    for name in ("dear", "busy"):
+        shop.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+    for _ in range(4):
+        change(shop, chance)
+        assert shop.maintain().epochs == 1
+        check(shop)
+    assert shop.maintain().epochs == 0
+    rows = shop.table("orders").to_arrow()
+    shop.table("orders").delete(rows.select(["id"]))
+    shop.maintain()
+    check(shop)
+    assert found(shop, "whole") == Counter([("0", None)])
+    shop.table("orders").put(rows)
+    shop.maintain()
+    check(shop)
+    assert all(shop.verify(name).equal for name in VIEWS)
+
+
+def test_a_view_has_the_names_types_and_key_that_spark_gives_it(shop: ev.Database) -> None:
+    shop.sql(f"CREATE MATERIALIZED VIEW spend AS {VIEWS['spend']}")
+    view = shop.view("SPEND")
+    assert view.status == "new"
+    assert len(view) == 0
+    assert str(view.schema.field("total").type) == "decimal128(22, 2)"
+    assert view.key == ("customer",)
+    shop.table("orders").put({"id": 1, "customer": "ada", "amount": "2.50"})
+    shop.maintain()
+    row = {"customer": "ada", "total": 2.5, "n": 1, "priced": 1, "pieces": None}
+    assert {**(view.get("ada") or {}), "total": 2.5} == row
+    assert view.get("nobody") is None
+    assert shop.sql("SELECT total FROM spend WHERE n = 1").to_pylist()[0]["total"] == 2.5
+
+
+def test_an_epoch_that_was_not_committed_is_not_seen_and_done_once(
+    shop: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(5)
+    for name, query in VIEWS.items():
+        shop.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    change(shop, chance)
+    shop.maintain()
+    before = {name: found(shop, name) for name in VIEWS}
+    change(shop, chance)
+    commit = shop.store.store_documents
+
+    def fail(changes: dict[str, Any]) -> None:
+        if "epoch" in changes:
+            raise KeyboardInterrupt
+        commit(changes)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(shop.store, "store_documents", fail)
+        with pytest.raises(KeyboardInterrupt):
+            shop.maintain()
+    assert {name: found(shop, name) for name in VIEWS} == before
+    change(shop, chance)
+    assert shop.maintain().epochs == 2
+    check(shop)
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("SELECT max(amount) AS m FROM orders", "max"),
+        ("SELECT a.id FROM orders a JOIN orders b ON a.id = b.quantity", "Join"),
+        ("SELECT rand() AS r FROM orders", "rand"),
+        ("SELECT sum(CAST(amount AS DOUBLE)) AS s FROM orders", "DECIMAL"),
+        ("SELECT id FROM orders ORDER BY id LIMIT 3", "Limit"),
+    ],
+)
+def test_what_can_not_be_maintained_is_refused_and_leaves_nothing(
+    shop: ev.Database, query: str, named: str
+) -> None:
+    with pytest.raises(UnsupportedSql, match=named):
+        shop.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+    assert shop.views() == []
+    assert not Path(shop.path, "state").exists()
+
+
+def test_names_and_drops(shop: ev.Database) -> None:
+    with pytest.raises(TableExists, match="orders"):
+        shop.sql(f"CREATE MATERIALIZED VIEW orders AS {VIEWS['spend']}")
+    shop.sql(f"CREATE MATERIALIZED VIEW spend AS {VIEWS['spend']}")
+    with pytest.raises(TableExists, match="Spend"):
+        shop.sql(f"CREATE MATERIALIZED VIEW Spend AS {VIEWS['dear']}")
+    with pytest.raises(InUse, match="DROP VIEW spend"):
+        shop.sql("DROP TABLE orders")
+    assert "spend" in str(shop.sql("SHOW VIEWS"))
+    view = shop.view("spend")
+    shop.sql("DROP VIEW spend")
+    with pytest.raises(ViewNotFound, match="spend"):
+        view.to_arrow()
+    shop.sql("DROP TABLE orders")
+    assert shop.tables() == []
