@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 import everview as ev
-from everview.errors import InUse, TableExists, UnsupportedSql, ViewNotFound
+from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql, ViewNotFound
 from everview.run.engine import Engine
 
 VIEWS = {
@@ -134,6 +134,10 @@ def test_an_epoch_that_was_not_committed_is_not_seen_and_done_once(
         with pytest.raises(KeyboardInterrupt):
             shop.maintain()
     assert {name: found(shop, name) for name in VIEWS} == before
+    shop.sql("CREATE TABLE other (id INT PRIMARY KEY)")
+    shop.sql("CREATE MATERIALIZED VIEW others AS SELECT count(*) AS n FROM other")
+    shop.sql("DROP VIEW dear")
+    shop.sql(f"CREATE MATERIALIZED VIEW dear AS {VIEWS['dear']}")
     change(shop, chance)
     assert shop.maintain().epochs == 2
     check(shop)
@@ -147,6 +151,8 @@ def test_an_epoch_that_was_not_committed_is_not_seen_and_done_once(
         ("SELECT rand() AS r FROM orders", "rand"),
         ("SELECT sum(CAST(amount AS DOUBLE)) AS s FROM orders", "DECIMAL"),
         ("SELECT id FROM orders ORDER BY id LIMIT 3", "Limit"),
+        ("SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)", "subquery"),
+        ("SELECT id, current_date() AS today FROM orders", "current_date"),
     ],
 )
 def test_what_can_not_be_maintained_is_refused_and_leaves_nothing(
@@ -173,3 +179,22 @@ def test_names_and_drops(shop: ev.Database) -> None:
         view.to_arrow()
     shop.sql("DROP TABLE orders")
     assert shop.tables() == []
+
+
+def test_floats_and_odd_names_are_grouped_as_spark_does(shop: ev.Database) -> None:
+    shop.sql("CREATE TABLE odd (id INT PRIMARY KEY, f DOUBLE, `a b` STRING)")
+    shop.sql("CREATE MATERIALIZED VIEW odds AS SELECT f AS `f``f`, count(*) AS n, `a b` AS `x y` "
+             "FROM odd GROUP BY f, `a b`")  # fmt: skip
+    values = [0.0, -0.0, float("nan"), -float("nan"), None, 1.5]
+    odd = shop.table("odd")
+    odd.put([{"id": i, "f": f, "a b": "q"} for i, f in enumerate(values)])
+    shop.maintain()
+    odd.delete([1])
+    shop.maintain()
+    counts = sorted((str(row["f`f"]), row["n"], row["x y"]) for row in shop.view("odds").scan())
+    assert counts == [("0.0", 1, "q"), ("1.5", 1, "q"), ("None", 1, "q"), ("nan", 2, "q")]
+
+
+def test_two_columns_of_one_name_are_refused(shop: ev.Database) -> None:
+    with pytest.raises(InvalidSql, match="two columns"):
+        shop.sql("CREATE MATERIALIZED VIEW v AS SELECT id, id FROM orders")

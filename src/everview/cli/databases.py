@@ -34,7 +34,7 @@ def init(db: str) -> None:
 @click.argument("db", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="All details, as JSON.")
 def status(db: str, as_json: bool) -> None:
-    """Show the tables of DB: rows, changes kept in the log, bytes on disk, regions.
+    """Show the tables of DB (rows, changes kept in the log, bytes on disk, regions) and its views.
 
     \b
     Example:
@@ -45,8 +45,11 @@ def status(db: str, as_json: bool) -> None:
     """
     with everview.open(db, readonly=True) as database:
         found = database.status()
+        views = [database.view(name) for name in database.views()]
+        states = [{"name": view.name, "status": view.status, "epoch": view.epoch} for view in views]
     if as_json:
-        click.echo(json.dumps({"tables": [dataclasses.asdict(table) for table in found]}))
+        tables = [dataclasses.asdict(table) for table in found]
+        click.echo(json.dumps({"tables": tables, "views": states}))
         return
     columns = {
         "table": pa.array([table.name for table in found], pa.string()),
@@ -56,6 +59,8 @@ def status(db: str, as_json: bool) -> None:
         "regions": pa.array([len(table.regions) for table in found], pa.int32()),
     }
     click.echo(render(pa.table(columns), max(1, len(found))))
+    if states:
+        click.echo(render(pa.Table.from_pylist(states), len(states)))
 
 
 def _is_database(path: str) -> bool:

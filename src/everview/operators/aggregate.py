@@ -78,7 +78,7 @@ class AggregateOperator(Operator):
         grouped = grouped.take(pc.array_sort_indices(grouped["key"].combine_chunks()))
         changes = pa.table({name: grouped[f"{name}_sum"] for name in names})
         groups = delta.select(list(self._node.groups)).take(grouped["place_min"])
-        return changes, groups, grouped["key"].to_pylist()
+        return changes, _normal(groups), grouped["key"].to_pylist()
 
     def _read(self, values: list[bytes]) -> pa.Table:
         """The state of groups; zeros for those that have none."""
@@ -165,6 +165,15 @@ def _sum(left: pa.Array, right: pa.Array, arrow: pa.DataType) -> pa.Array:
         wide = pa.decimal256(39, arrow.scale)
         return pc.add(left.cast(wide), right.cast(wide)).cast(arrow)
     return pc.add_checked(left, right)
+
+
+def _normal(groups: pa.Table) -> pa.Table:
+    """Equal groups look equal: -0.0 is 0.0, as in Spark."""
+    for i, field in enumerate(groups.schema):
+        if pa.types.is_floating(field.type):
+            zero = pa.scalar(0.0, field.type)
+            groups = groups.set_column(i, field, pc.add(groups[field.name], zero))
+    return groups
 
 
 def _zero(arrow: pa.DataType) -> Any:

@@ -51,6 +51,22 @@ def maintain(store: EmbeddedStore, engine: Engine) -> Report:
     return report
 
 
+def forget_view(store: EmbeddedStore, name: str) -> None:
+    """Stop maintaining a view, and keeping the logs of tables that no other view reads."""
+    with store.maintaining():
+        views = store.documents("view/")
+        gone = views.pop(f"view/{name.lower()}")
+        unused = _tables(gone) - {table for view in views.values() for table in _tables(view)}
+        changes: dict[str, dict[str, Any] | None] = {f"view/{name.lower()}": None}
+        epoch = store.document("epoch")
+        if epoch is not None and unused:
+            kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
+            changes["epoch"] = epoch | {"positions": kept}
+        store.store_documents(changes)
+    for table in unused:
+        store.unregister(table, CONSUMER)
+
+
 def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> None:
     """Load views that were just created, as of the committed epoch."""
     for name, view in store.documents("view/").items():
@@ -84,10 +100,11 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
             return False
         intent = _epoch(epoch["number"] + 1, end)
         store.store_documents({"intent": intent})
-    end = _read_positions(intent["positions"])
+    begun = _read_positions(intent["positions"])
+    end = {table: begun.get(table, start[table]) for table in start}
     touched = [view for view in views if any(start[t] != end[t] for t in _tables(view))]
     report.rows += _run(store, engine, touched, intent["number"], start, end)
-    store.store_documents({"epoch": intent, "intent": None})
+    store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None})
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
     report.epochs += 1

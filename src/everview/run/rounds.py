@@ -48,7 +48,8 @@ def program(session: SparkSession, plan: Node, key: tuple[str, ...], step: Step)
     frame = _Rounds(session, step).frame(plan)
     columns = [column.to_json() for column in plan.columns]
     sink = partial(_sink, step, json.dumps([columns, list(key)]))
-    return _sharded(frame, list(key), step).mapInArrow(sink, "shard INT, touched BIGINT")
+    keys = [column for column in plan.columns if column.name in key]
+    return _sharded(frame, keys, step).mapInArrow(sink, "shard INT, touched BIGINT")
 
 
 class _Rounds:
@@ -66,7 +67,7 @@ class _Rounds:
             return self.frame(node.input).where(node.condition)
         if isinstance(node, Project):
             made = zip(node.expressions, node.columns, strict=True)
-            texts = [f"{text} AS `{column.name}`" for text, column in made]
+            texts = [f"{text} AS {_quoted(column.name)}" for text, column in made]
             return self.frame(node.input).selectExpr(*texts, WEIGHT)
         if isinstance(node, Aggregate):
             return self._aggregate(node)
@@ -81,25 +82,34 @@ class _Rounds:
     def _aggregate(self, node: Aggregate) -> DataFrame:
         frame = self.frame(node.input)
         if self._step.start is None and not node.groups:
-            nulls = [f"CAST(NULL AS {sql_name(c.type)}) AS `{c.name}`" for c in node.input.columns]
+            nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.input.columns]
             frame = frame.union(self._session.sql(f"SELECT {', '.join([*nulls, '0L'])}"))
         self._operators += 1
         apply = partial(
             _operate, self._step, self._operators, json.dumps(node.to_json()), node.columns
         )
-        return _sharded(frame, list(node.groups), self._step).mapInArrow(apply, _ddl(node.columns))
+        groups = list(node.columns[: len(node.groups)])
+        return _sharded(frame, groups, self._step).mapInArrow(apply, _ddl(node.columns))
 
 
-def _sharded(frame: DataFrame, keys: list[str], step: Step) -> DataFrame:
-    """Rows of one shard meet in one partition."""
-    names = ", ".join(f"`{name}`" for name in keys)
-    shard = f"CAST(pmod(xxhash64({names}), {step.shards}) AS INT)" if keys else "0"
+def _sharded(frame: DataFrame, keys: list[Column], step: Step) -> DataFrame:
+    """Rows of one shard meet in one partition.
+
+    Floats have no part in it: equal ones may differ in their bits, and so in their hash.
+    """
+    names = ", ".join(_quoted(key.name) for key in keys if not pa.types.is_floating(key.type))
+    shard = f"CAST(pmod(xxhash64({names}), {step.shards}) AS INT)" if names else "0"
     return frame.selectExpr("*", f"{shard} AS {SHARD}").repartition(step.shards, SHARD)
 
 
 def _ddl(columns: tuple[Column, ...]) -> str:
-    fields = [f"`{column.name}` {sql_name(column.type)}" for column in columns]
+    fields = [f"{_quoted(column.name)} {sql_name(column.type)}" for column in columns]
     return ", ".join([*fields, f"{WEIGHT} BIGINT"])
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
 
 
 @lru_cache(8)

@@ -7,6 +7,7 @@ nullability; a view's columns have the names, types and nullability that Spark g
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,10 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from everview.errors import UnsupportedSql
+from everview.errors import InvalidSql, UnsupportedSql
 from everview.plan.nodes import Aggregate, Call, Filter, Node, Project, Source
 from everview.run.engine import readable
 from everview.schema import Column, TableSchema, arrow_type, sql_name
+from everview.sql.parsing import quoted
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 EXCLUDED = ",".join(
@@ -30,9 +32,14 @@ EXCLUDED = ",".join(
         "InjectRuntimeFilter",
         "ConvertToLocalRelation",
         "PropagateEmptyRelation",
+        "NormalizeFloatingNumbers",
     )
 )
 _FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "avg"}
+_OF_THE_MOMENT = {
+    *("CurrentDate", "CurrentTimestamp", "CurrentTime", "CurrentBatchTimestamp", "Now"),
+    *("LocalTimestamp", "CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"),
+}
 
 
 def translate(session: SparkSession, query: str, tables: list[TableSchema]) -> Node:
@@ -46,10 +53,24 @@ def translate(session: SparkSession, query: str, tables: list[TableSchema]) -> N
             frame.createOrReplaceTempView(f"`{table.name}`")
         frame = spark.sql(query)
         names = frame.schema.names
-        plan: Any = frame._jdf.queryExecution().optimizedPlan()
+        execution: Any = frame._jdf.queryExecution()
+        _check_steady(execution.analyzed())
+        plan: Any = execution.optimizedPlan()
     except PySparkException as error:
         raise readable(error) from error
     return _Translation(spark).view(plan, names)
+
+
+def _check_steady(plan: Any) -> None:
+    """Refuse what Spark would replace by its value of this moment."""
+    for node in _walk(plan):
+        for expression in _each(node.expressions()):
+            for part in _walk(expression):
+                if _kind(part) in _OF_THE_MOMENT:
+                    raise UnsupportedSql(
+                        f"{part.sql()} changes by itself, which no change of a table tells; "
+                        "store the moment in a column and compare with that"
+                    )
 
 
 def _shown(table: TableSchema) -> StructType:
@@ -75,12 +96,17 @@ class _Translation:
 
     def view(self, plan: Any, names: list[str]) -> Node:
         """The plan with the view's own column names at its top."""
+        lower = [name.lower() for name in names]
+        if twice := [name for name in names if lower.count(name.lower()) > 1]:
+            raise InvalidSql(
+                f"the view would have two columns {twice[0]}; name one of them AS else"
+            )
         node = self._node(plan)
         columns = tuple(
             Column(name, column.type, column.nullable)
             for name, column in zip(names, node.columns, strict=True)
         )
-        return Project(columns, node, tuple(_quoted(column.name) for column in node.columns))
+        return Project(columns, node, tuple(quoted(column.name) for column in node.columns))
 
     def _node(self, plan: Any) -> Node:
         kind = plan.getClass().getSimpleName()
@@ -170,7 +196,8 @@ class _Translation:
         """A named expression as a column; the same one has the same name everywhere."""
         number = named.exprId().id()
         if number not in self._names:
-            self._names[number] = f"{named.name()}_{len(self._names)}"
+            plain = re.sub(r"\W", "_", named.name())
+            self._names[number] = f"{plain}_{len(self._names)}"
         return self._typed(self._names[number], named)
 
     def _cast(self, expression: Any) -> str:
@@ -199,6 +226,8 @@ class _Translation:
         replaced = replace(expression)
         if replaced is not None:
             return replaced
+        if _kind(expression).endswith("Subquery"):
+            raise UnsupportedSql("a view with a subquery can't be maintained yet; use literals")
         children = [self._rewrite(child, replace) for child in _each(expression.children())]
         return expression.withNewChildren(self._sequence(children)) if children else expression
 
@@ -254,5 +283,7 @@ def _each(sequence: Any) -> Iterator[Any]:
         yield items.next()
 
 
-def _quoted(name: str) -> str:
-    return f"`{name}`"
+def _walk(tree: Any) -> Iterator[Any]:
+    yield tree
+    for child in _each(tree.children()):
+        yield from _walk(child)

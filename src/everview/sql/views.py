@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -52,8 +53,7 @@ def _create(db: Database, statement: Statement) -> Result:
     schemas = [db.store.describe(table) for table in db.tables()]
     plan = improve(translate(start("spark").session, query, schemas))
     key = view_key(plan, lambda table: db.store.describe(table).key)
-    number = (db.store.document("views") or {"next": 1})["next"]
-    state = f"{number:06d}"
+    state = uuid.uuid4().hex[:12]
     operators = sum(isinstance(node, Aggregate) for node in plan.walk())
     for part in [*range(1, operators + 1), "view"]:
         for shard in range(SHARDS):
@@ -67,17 +67,21 @@ def _create(db: Database, statement: Statement) -> Result:
         "shards": SHARDS,
         "status": "new",
     }
-    db.store.store_documents({f"view/{name.lower()}": document, "views": {"next": number + 1}})
+    db.store.store_documents({f"view/{name.lower()}": document})
     sources = sorted({node.table for node in plan.walk() if isinstance(node, Source)})
     return Result(message=f"view {name} created over {', '.join(sources)}; maintain() loads it")
 
 
 def _drop(db: Database, statement: Statement, at: int) -> Result:
+    from everview.run.maintainer import forget_view
+
+    if at >= len(statement.tokens):
+        raise InvalidSql("write DROP VIEW name")
     name = statement.tokens[at].text
     document = db.store.document(f"view/{name.lower()}")
     if document is None:
         raise ViewNotFound(f"there is no view {name}")
-    db.store.store_documents({f"view/{name.lower()}": None})
+    forget_view(db.store, name)
     db.store.drop_state(document["state"])
     return Result(message=f"view {name} dropped")
 
