@@ -84,16 +84,16 @@ def examples(command: str) -> list[str]:
 
 @pytest.mark.parametrize("command", sorted(set(main.commands) - set(WITH_SPARK)))
 def test_every_command_has_an_example_that_works_when_pasted(here, command):
-    paste(command)
+    check_that_examples_work(command)
 
 
 @pytest.mark.parametrize("command", WITH_SPARK)
 def test_examples_that_need_spark_work_when_pasted(spark, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
-    paste(command)
+    check_that_examples_work(command)
 
 
-def paste(command: str) -> None:
+def check_that_examples_work(command: str) -> None:
     lines = examples(command)
     assert any(line.startswith(f"everview {command} ") for line in lines), "no example in --help"
     assert "Example:" in output(command, "--help")
