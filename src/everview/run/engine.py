@@ -225,6 +225,8 @@ def _sail() -> SparkSession:
     if _sail_server is None:
         _sail_server = SparkConnectServer(ip="127.0.0.1", port=0)
         _sail_server.start(background=True)
+        # its threads must not wait for Python when Python is gone
+        atexit.register(_sail_server.stop)
     host, port = _sail_server.listening_address
     session = _connect(f"sc://{host}:{port}")
     session.dataSource.register(SailDataSource)
