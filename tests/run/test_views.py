@@ -183,15 +183,15 @@ def test_names_and_drops(shop: ev.Database) -> None:
 
 def test_floats_and_odd_names_are_grouped_as_spark_does(shop: ev.Database) -> None:
     shop.sql("CREATE TABLE odd (id INT PRIMARY KEY, f DOUBLE, `a b` STRING)")
-    shop.sql("CREATE MATERIALIZED VIEW odds AS SELECT f AS `f``f`, count(*) AS n, `a b` AS `x y` "
-             "FROM odd GROUP BY f, `a b`")  # fmt: skip
+    shop.sql("CREATE MATERIALIZED VIEW odds AS SELECT f AS `f``f`, count(*) AS n, `a b` AS `x.y`, "
+             "sum(id * 1.5) FROM odd GROUP BY f, `a b`")  # fmt: skip
     values = [0.0, -0.0, float("nan"), -float("nan"), None, 1.5]
     odd = shop.table("odd")
     odd.put([{"id": i, "f": f, "a b": "q"} for i, f in enumerate(values)])
     shop.maintain()
     odd.delete([1])
     shop.maintain()
-    counts = sorted((str(row["f`f"]), row["n"], row["x y"]) for row in shop.view("odds").scan())
+    counts = sorted((str(row["f`f"]), row["n"], row["x.y"]) for row in shop.view("odds").scan())
     assert counts == [("0.0", 1, "q"), ("1.5", 1, "q"), ("None", 1, "q"), ("nan", 2, "q")]
 
 

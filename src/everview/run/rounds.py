@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -44,11 +44,16 @@ class Step:
 
 
 def program(session: SparkSession, plan: Node, key: tuple[str, ...], step: Step) -> DataFrame:
-    """The whole plan and its sink; running it gives (shard, rows touched)."""
-    frame = _Rounds(session, step).frame(plan)
+    """The whole plan and its sink; running it gives (shard, rows touched).
+
+    Spark can't pass columns with dots or backticks in their names to Python, and a view may have
+    such; so its columns have other names on the way to the sink.
+    """
+    plain = tuple(replace(column, name=f"column_{i}") for i, column in enumerate(plan.columns))
+    frame = _Rounds(session, step).frame(replace(plan, columns=plain))
     columns = [column.to_json() for column in plan.columns]
     sink = partial(_sink, step, json.dumps([columns, list(key)]))
-    keys = [column for column in plan.columns if column.name in key]
+    keys = [plain[i] for i, column in enumerate(plan.columns) if column.name in key]
     return _sharded(frame, keys, step).mapInArrow(sink, "shard INT, touched BIGINT")
 
 
@@ -168,7 +173,9 @@ def _view_sink(document: str) -> ViewSink:
 
 def _sink(step: Step, document: str, batches: Batches) -> Batches:
     sink = _view_sink(document)
+    names = [column.name for column in sink.columns]
     for shard, delta in _by_shard(batches):
+        delta = delta.rename_columns([*names, WEIGHT])
         state = _store(step.db, False).shard(f"{step.state}/view", shard)
 
         def work(rows: Any, delta: pa.Table = delta) -> pa.Table:
