@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import pyarrow as pa
 
 from everview.errors import InUse
-from everview.plan.nodes import Node, Source
+from everview.plan.nodes import Node
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
@@ -97,10 +97,7 @@ class Database:
         readers = [
             view["name"]
             for view in self.store.documents("view/").values()
-            if any(
-                isinstance(node, Source) and node.table.lower() == name.lower()
-                for node in Node.from_json(view["plan"]).walk()
-            )
+            if name.lower() in map(str.lower, Node.from_json(view["plan"]).tables())
         ]
         if readers:
             raise InUse(

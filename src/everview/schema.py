@@ -77,6 +77,12 @@ def sql_name(arrow: pa.DataType) -> str:
         raise InvalidSchema(f"Arrow type {arrow} has no stored Spark SQL type") from None
 
 
+def quoted(name: str) -> str:
+    """The name as an identifier in SQL text."""
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
+
+
 def is_variable(arrow: pa.DataType) -> bool:
     """Whether values of the type have different lengths."""
     return arrow in (pa.string(), pa.binary())

@@ -88,12 +88,13 @@ class View:
         """The row with that key (see `key`), or None."""
         document = self._document()
         columns = Node.from_json(document["plan"]).columns
-        if document["key"] == [] or set(document["key"]) == {c.name for c in columns}:
+        key_columns = tuple(c for c in columns if c.name in document["key"])
+        if len(key_columns) in (0, len(columns)):
             raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
         if document["status"] == "new":
             return None
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
-        wanted = TableSchema(self.name, columns, tuple(document["key"]))
+        wanted = TableSchema(self.name, key_columns, tuple(document["key"]))
         rows = keys_to_arrow(wanted, [key if len(key) > 1 else key[0]])
         sink = _sink(document)
         (encoded,) = sink.key_of(rows)

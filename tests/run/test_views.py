@@ -109,6 +109,10 @@ def test_a_view_has_the_names_types_and_key_that_spark_gives_it(shop: ev.Databas
     row = {"customer": "ada", "total": 2.5, "n": 1, "priced": 1, "pieces": None}
     assert {**(view.get("ada") or {}), "total": 2.5} == row
     assert view.get("nobody") is None
+    shop.sql("CREATE MATERIALIZED VIEW unnamed AS SELECT customer, sum(quantity * 1.5) FROM orders "
+             "GROUP BY customer")  # fmt: skip
+    shop.maintain()
+    assert (shop.view("unnamed").get("ada") or {})["customer"] == "ada"
     assert shop.sql("SELECT total FROM spend WHERE n = 1").to_pylist()[0]["total"] == 2.5
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from everview.plan.nodes import Node, Source
 from everview.run.engine import start
 
 if TYPE_CHECKING:
@@ -30,12 +29,8 @@ class Verdict:
 def verify(db: Database, name: str) -> Verdict:
     """Compare as multisets, at the epoch that is committed now."""
     view = db.view(name)
-    document = db.store.document(f"view/{name.lower()}") or {}
     epoch = db.store.document("epoch") or {"number": 0, "positions": {}}
-    sources = {
-        node.table for node in Node.from_json(document["plan"]).walk() if isinstance(node, Source)
-    }
-    at = {table: epoch["positions"][table] for table in sources}
+    at = {table: epoch["positions"][table] for table in view.plan.tables()}
     wanted = Counter(_rows(start("spark").select_at(db.path, view.sql, at)))
     found = Counter(_rows(view.to_arrow()))
     return Verdict(view.name, epoch["number"], dict(wanted - found), dict(found - wanted))

@@ -18,13 +18,11 @@ from everview.operators.base import State
 from everview.schema import Column
 
 COUNT = "_count"
+_SPLIT = struct.Struct("<QII")
 
 
 class Overtaken(Exception):
     """A row is two epochs ahead of the reader, which must pin a newer one."""
-
-
-_SPLIT = struct.Struct("<QII")
 
 
 class ViewSink:

@@ -28,6 +28,10 @@ class Node:
             yield from node.walk()
         yield self
 
+    def tables(self) -> set[str]:
+        """The tables whose changes reach this node."""
+        return {node.table for node in self.walk() if isinstance(node, Source)}
+
     def label(self) -> str:
         return self.kind
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from everview.plan.nodes import Node, Source
+from everview.plan.nodes import Node
 from everview.run.engine import Engine, readable
 from everview.run.rounds import Step, program
 
@@ -51,8 +51,11 @@ def maintain(store: EmbeddedStore, engine: Engine) -> Report:
     return report
 
 
-def forget_view(store: EmbeddedStore, name: str) -> None:
-    """Stop maintaining a view, and keeping the logs of tables that no other view reads."""
+def forget_view(store: EmbeddedStore, name: str) -> str:
+    """Stop maintaining a view, and keeping the logs of tables that no other view reads.
+
+    Returns where its state is, which nothing uses any more.
+    """
     with store.maintaining():
         views = store.documents("view/")
         gone = views.pop(f"view/{name.lower()}")
@@ -65,6 +68,7 @@ def forget_view(store: EmbeddedStore, name: str) -> None:
         store.store_documents(changes)
     for table in unused:
         store.unregister(table, CONSUMER)
+    return str(gone["state"])
 
 
 def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> None:
@@ -133,8 +137,7 @@ def _run(
 
 
 def _tables(view: Mapping[str, Any]) -> set[str]:
-    plan = Node.from_json(view["plan"])
-    return {node.table for node in plan.walk() if isinstance(node, Source)}
+    return Node.from_json(view["plan"]).tables()
 
 
 def _epoch(number: int, positions: Positions) -> dict[str, Any]:

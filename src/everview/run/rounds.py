@@ -21,7 +21,7 @@ from everview.errors import UnsupportedSql
 from everview.operators.aggregate import AggregateOperator
 from everview.operators.sink import ViewSink
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
-from everview.schema import Column, sql_name
+from everview.schema import Column, quoted, sql_name
 from everview.stores.embedded import EmbeddedStore
 
 SHARD = "_shard"
@@ -72,7 +72,7 @@ class _Rounds:
             return self.frame(node.input).where(node.condition)
         if isinstance(node, Project):
             made = zip(node.expressions, node.columns, strict=True)
-            texts = [f"{text} AS {_quoted(column.name)}" for text, column in made]
+            texts = [f"{text} AS {quoted(column.name)}" for text, column in made]
             return self.frame(node.input).selectExpr(*texts, WEIGHT)
         if isinstance(node, Aggregate):
             return self._aggregate(node)
@@ -102,19 +102,14 @@ def _sharded(frame: DataFrame, keys: list[Column], step: Step) -> DataFrame:
 
     Floats have no part in it: equal ones may differ in their bits, and so in their hash.
     """
-    names = ", ".join(_quoted(key.name) for key in keys if not pa.types.is_floating(key.type))
+    names = ", ".join(quoted(key.name) for key in keys if not pa.types.is_floating(key.type))
     shard = f"CAST(pmod(xxhash64({names}), {step.shards}) AS INT)" if names else "0"
     return frame.selectExpr("*", f"{shard} AS {SHARD}").repartition(step.shards, SHARD)
 
 
 def _ddl(columns: tuple[Column, ...]) -> str:
-    fields = [f"{_quoted(column.name)} {sql_name(column.type)}" for column in columns]
+    fields = [f"{quoted(column.name)} {sql_name(column.type)}" for column in columns]
     return ", ".join([*fields, f"{WEIGHT} BIGINT"])
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"
 
 
 @lru_cache(8)

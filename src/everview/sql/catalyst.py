@@ -19,8 +19,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from everview.errors import InvalidSql, UnsupportedSql
 from everview.plan.nodes import Aggregate, Call, Filter, Node, Project, Source
 from everview.run.engine import readable
-from everview.schema import Column, TableSchema, arrow_type, sql_name
-from everview.sql.parsing import quoted
+from everview.schema import Column, TableSchema, arrow_type, quoted, sql_name
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 EXCLUDED = ",".join(

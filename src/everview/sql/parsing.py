@@ -119,11 +119,6 @@ def split(script: str) -> list[str]:
     return statements
 
 
-def quoted(name: str) -> str:
-    """The name as an identifier in SQL text."""
-    return f"`{name}`"
-
-
 def _parse(text: str) -> exp.Expr:
     try:
         tree = _dialect.parse(text)[0]

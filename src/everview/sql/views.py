@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from everview.errors import InvalidSql, TableExists, ViewNotFound
+from everview.errors import InvalidSql, TableExists
 from everview.plan.keys import view_key
-from everview.plan.nodes import Aggregate, Source
+from everview.plan.nodes import Aggregate
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.sql.parsing import Statement
@@ -68,8 +68,8 @@ def _create(db: Database, statement: Statement) -> Result:
         "status": "new",
     }
     db.store.store_documents({f"view/{name.lower()}": document})
-    sources = sorted({node.table for node in plan.walk() if isinstance(node, Source)})
-    return Result(message=f"view {name} created over {', '.join(sources)}; maintain() loads it")
+    tables = ", ".join(sorted(plan.tables()))
+    return Result(message=f"view {name} created over {tables}; maintain() loads it")
 
 
 def _drop(db: Database, statement: Statement, at: int) -> Result:
@@ -77,12 +77,8 @@ def _drop(db: Database, statement: Statement, at: int) -> Result:
 
     if at >= len(statement.tokens):
         raise InvalidSql("write DROP VIEW name")
-    name = statement.tokens[at].text
-    document = db.store.document(f"view/{name.lower()}")
-    if document is None:
-        raise ViewNotFound(f"there is no view {name}")
-    forget_view(db.store, name)
-    db.store.drop_state(document["state"])
+    name = db.view(statement.tokens[at].text).name
+    db.store.drop_state(forget_view(db.store, name))
     return Result(message=f"view {name} dropped")
 
 

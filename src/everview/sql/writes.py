@@ -18,10 +18,10 @@ from sqlglot.tokenizer_core import TokenType
 from everview.errors import DataError, InvalidSql, UnsupportedSql
 from everview.intake import rows_to_arrow
 from everview.result import Result, count_rows
-from everview.schema import Column, TableSchema
+from everview.schema import Column, TableSchema, quoted
 from everview.sql.definitions import table_name
 from everview.sql.literals import plain_rows
-from everview.sql.parsing import Statement, quoted
+from everview.sql.parsing import Statement
 from everview.sql.queries import evaluate
 
 if TYPE_CHECKING:
