@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format bench clean java
+.PHONY: demo test test-all check format bench clean java
 
 demo: $(READY) java
 	@$(BIN)/everview demo
 
 test: $(READY) java
 	$(BIN)/python -m pytest
+
+# everything of `make test`, the long runs at full length
+test-all: $(READY) java
+	$(BIN)/python -m pytest --long
 
 check: $(READY)
 	$(BIN)/ruff check src tests bench

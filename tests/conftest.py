@@ -19,6 +19,10 @@ settings.register_profile(
 settings.load_profile("everview")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the long tests at full length")
+
+
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "test.ev", create=True) as database:

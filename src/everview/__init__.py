@@ -3,21 +3,26 @@
 from everview.database import Database, open
 from everview.errors import EverviewError
 from everview.result import Result
+from everview.run.watching import Epoch, Watcher
 from everview.schema import Column, TableSchema
 from everview.stores.base import Observer, Snapshot, Write
 from everview.table import Table
+from everview.view import View
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Column",
     "Database",
+    "Epoch",
     "EverviewError",
     "Observer",
     "Result",
     "Snapshot",
     "Table",
     "TableSchema",
+    "View",
+    "Watcher",
     "Write",
     "open",
 ]

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import pyarrow as pa
 
@@ -24,10 +24,13 @@ from everview.view import View
 if TYPE_CHECKING:
     from everview.check.verify import Verdict
     from everview.result import Result
+    from everview.run.background import Maintainer
     from everview.run.engine import Engine
     from everview.run.maintainer import Report
+    from everview.run.watching import Watcher
 
 Durability = Literal["always", "interval", "never"]
+EngineName = Literal["spark", "sail"]
 
 
 def open(
@@ -35,7 +38,7 @@ def open(
     create: bool = False,
     *,
     durability: Durability = "interval",
-    engine: Literal["spark", "sail"] = "spark",
+    engine: EngineName = "spark",
     map_size: int | None = None,
     readonly: bool = False,
 ) -> Database:
@@ -75,6 +78,7 @@ class Database:
         self.path = store.path
         self._engine_name = engine
         self._engine: Engine | None = None
+        self._others: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
         return f"<everview database {self.path}>"
@@ -115,7 +119,8 @@ class Database:
         return self.store.tables()
 
     def sql(self, statement: str) -> Result:
-        """Run one SQL statement: CREATE, DROP, DESCRIBE, SHOW, INSERT, UPDATE, DELETE, SELECT."""
+        """Run one SQL statement: CREATE, DROP, DESCRIBE, SHOW, INSERT, UPDATE, DELETE, SELECT,
+        EXPLAIN, VERIFY."""
         from everview.sql import run
 
         return run(self, statement)
@@ -129,6 +134,16 @@ class Database:
             self._engine = start(self._engine_name)
         return self._engine
 
+    def _engine_of(self, name: EngineName | None) -> Engine:
+        """The named engine, or this database's own."""
+        if name is None or name == self.engine.name:
+            return self.engine
+        if name not in self._others:
+            from everview.run.engine import start
+
+            self._others[name] = start(name)
+        return self._others[name]
+
     def view(self, name: str) -> View:
         """A handle of an existing view."""
         return View(self.store, name)
@@ -137,17 +152,48 @@ class Database:
         """Names of all views, sorted."""
         return sorted(view["name"] for view in self.store.documents("view/").values())
 
-    def maintain(self) -> Report:
-        """Load new views and run epochs until nothing is pending."""
+    def maintain(self, engine: EngineName | None = None, watch: Watcher | None = None) -> Report:
+        """Load new views and run epochs until nothing is pending.
+
+        A view that fails is stopped, and the report's `failed` says why; the others go on.
+        `watch` is told of each step.
+        """
         from everview.run.maintainer import maintain
 
-        return maintain(self.store, self.engine)
+        return maintain(self.store, self._engine_of(engine), watch)
 
-    def explain(self, view: str) -> str:
-        """How a view is maintained: its plan as a tree."""
-        from everview.plan.explain import explain
+    def maintainer(self, every: float = 0.2, engine: EngineName | None = None) -> Maintainer:
+        """Maintains in the background of a block: `with db.maintainer(every=0.2): ...`
 
-        return explain(self.view(view).plan)
+        All changes made in the block are in the views when it ends.
+        """
+        from everview.run.background import Maintainer
+
+        return Maintainer(self.store, self._engine_of(engine), every)
+
+    @overload
+    def explain(self, view: str, json: Literal[False] = False) -> str: ...
+
+    @overload
+    def explain(self, view: str, json: Literal[True]) -> dict[str, Any]: ...
+
+    def explain(self, view: str, json: bool = False) -> str | dict[str, Any]:
+        """How a view is maintained: its plan as a tree, or with `json` as a document.
+
+        `view` is the name of a view, or a CREATE MATERIALIZED VIEW, which is then only explained.
+        """
+        from everview.plan.explain import as_text
+        from everview.view import explain_view
+
+        words = view.split(maxsplit=1)
+        if len(words) < 2 or words[0].upper() != "CREATE":
+            document = self.view(view).explain()
+        else:
+            from everview.sql.statements import only
+            from everview.sql.views import define
+
+            document = explain_view(self.store, define(self, only(view)))
+        return document if json else as_text(document)
 
     def verify(self, view: str) -> Verdict:
         """Recompute a view at its epoch and compare."""

@@ -1,122 +1,162 @@
-"""The demo: a small TPC-H shop is loaded, a view follows its changes, Spark reads its tables.
+"""The demo: TPC-H views follow a stream of changes, and are then held against a recomputation.
 
 Uses only what a user can use. Everything it prints was just measured or read.
 """
 
 from __future__ import annotations
 
-import random
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 
 import everview as ev
 from everview import tpch
+from everview.database import EngineName
 from everview.load import load
+from everview.plan.explain import readable_bytes
+from everview.tpch.changes import ORDERS_AND_LINES, Changes, apply
 
-QUERY = """
-SELECT o_orderpriority AS priority, count(*) AS orders, sum(o_totalprice) AS total
-FROM orders GROUP BY o_orderpriority
-"""
-EPOCHS = 3
+VIEWS = {
+    "q1": "prices and discounts of shipped lines",
+    "q3": "the ten orders worth shipping first",
+    "q4": "orders delivered late, by priority",
+    "q6": "revenue from small discounts",
+}
+BATCH = 200
+PAUSE = 0.1
+Say = Callable[[str], None]
 
 
-def run(say: Callable[[str], None], scale: float = 0.02, seconds: float = 5.0) -> None:
+def run(say: Say, scale: float, seconds: float, engines: Sequence[EngineName]) -> None:
     """Run the demo in a temporary directory, telling `say` what happens."""
     with tempfile.TemporaryDirectory(prefix="everview-demo-") as directory:
         files = Path(directory)
-        say(f"generating TPC-H data, scale factor {scale:g}")
-        tpch.generate(files, scale)
-        with ev.open(files / "shop.ev", create=True) as db:
-            _load(db, files, say)
-            _create_view(db, say)
-            for _ in range(EPOCHS):
-                _change(db, seconds / EPOCHS, say)
-                _maintain(db, say)
-            _look_at_log(db, say)
-            _compare(db, say)
+        with ev.open(files / "shop.ev", create=True, engine=engines[0]) as db:
+            _load(db, files, scale, say)
+            _create(db, say)
+            with _Changing(db) as changing:
+                for engine in engines:
+                    _follow(db, changing, engine, seconds / len(engines), say)
+            _verify(db, say)
 
 
-def _load(db: ev.Database, files: Path, say: Callable[[str], None]) -> None:
+def _load(db: ev.Database, files: Path, scale: float, say: Say) -> None:
+    tpch.generate(files, scale)
     tpch.create_tables(db)
     begun = time.monotonic()
     rows = sum(load(db.table(name), str(files / f"{name}.parquet")) for name in tpch.KEYS)
     took = time.monotonic() - begun
-    size = sum(table.bytes for table in db.status())
-    say(
-        f"loaded 8 tables, {rows:,} rows, in {took:.1f} s ({rows / took:,.0f} rows/s), "
-        f"{size / 1e6:.0f} MB on disk with their change logs"
-    )
+    size = readable_bytes(sum(table.bytes for table in db.status()))
+    say(f"TPC-H at scale factor {scale:g}: {rows:,} rows put in {took:.1f} s, {size} with logs")
 
 
-def _change(db: ev.Database, seconds: float, say: Callable[[str], None]) -> None:
-    """Rounds of new, corrected and cancelled orders until the time is over."""
-    orders, lines = db.table("orders"), db.table("lineitem")
-    keys = orders.to_arrow(columns=["o_orderkey"])["o_orderkey"].to_pylist()
-    chance, made, changes = random.Random(7), max(keys), 0
+def _create(db: ev.Database, say: Say) -> None:
     begun = time.monotonic()
-    while (now := time.monotonic()) < begun + seconds:
-        picked = orders.get_many(chance.sample(keys, 200))
-        dearer = pc.add(picked["o_totalprice"], pa.scalar(Decimal("1.00")))
-        dearer = dearer.cast(picked.schema.field("o_totalprice").type)
-        changes += orders.put(picked.set_column(3, "o_totalprice", dearer)).rows
-        fresh = [{"o_orderkey": made + n, "o_totalprice": "99.50"} for n in range(1, 51)]
-        changes += orders.put([row | {"o_orderpriority": "1-URGENT"} for row in fresh]).rows
-        made += len(fresh)
-        gone = chance.sample(keys, 20)
-        changes += orders.delete(gone).rows
-        changes += lines.delete([(key, number) for key in gone for number in range(1, 8)]).rows
+    for name in VIEWS:
+        db.sql(f"CREATE MATERIALIZED VIEW {name} AS {tpch.QUERIES[name]}")
+    created = time.monotonic()
+    db.maintain()
+    loaded = time.monotonic()
     say(
-        f"changed orders and lineitem for {now - begun:.1f} s: {changes:,} puts and deletes "
-        f"({changes / (now - begun):,.0f} a second, in small batches from one thread)"
+        f"{len(VIEWS)} views created in {created - begun:.1f} s (most of it Spark's start), loaded "
+        f"in {loaded - created:.1f} s"
     )
-
-
-def _look_at_log(db: ev.Database, say: Callable[[str], None]) -> None:
-    orders = db.table("orders")
-    last = None
-    for batch in orders.changes():
-        last = batch.slice(batch.num_rows - 1).to_pylist()[0]
-    if last is not None:
-        before, after = last["before"], last["after"]
-        prices = [row and row["o_totalprice"] for row in (before, after)]
+    for name, meaning in VIEWS.items():
+        state = db.explain(name, json=True)["state"]
         say(
-            f"last change of region {last['region']}: {last['op']}, sequence {last['sequence']}, "
-            f"o_totalprice {prices[0]} -> {prices[1]}"
+            f"  {name}  {meaning:<38} {len(db.view(name)):>3} rows, from {state['rows']:>7,} rows "
+            f"of state ({readable_bytes(state['bytes'])})"
         )
 
 
-def _create_view(db: ev.Database, say: Callable[[str], None]) -> None:
-    say(f"starting Spark, and creating a view{QUERY.rstrip()}")
-    begun = time.monotonic()
-    db.sql(f"CREATE MATERIALIZED VIEW priorities AS {QUERY}")
-    created = time.monotonic()
-    db.maintain()
+def _follow(
+    db: ev.Database, changing: _Changing, engine: EngineName, seconds: float, say: Say
+) -> None:
+    """Let rows change while a maintainer keeps the views current, and look on."""
+    say(f"\norders and lineitem change, the views follow on {engine.capitalize()}:\n")
+    say("   time   epoch   changes  behind by    revenue of q6   first order of q3")
+    begun, before = time.monotonic(), changing.count
+    with db.maintainer(every=0.05, engine=engine) as maintainer:
+        changing.go()
+        while (left := begun + seconds - time.monotonic()) > 0:
+            time.sleep(min(1.0, left))
+            say(_moment(db, time.monotonic() - begun, changing.count - before))
+        changing.pause()
+        paused = time.monotonic()
+    ended = time.monotonic()
+    say(_moment(db, ended - begun, changing.count - before))
+    report = maintainer.report
     say(
-        f"created after {created - begun:.1f} s, loaded from {len(db.table('orders')):,} orders "
-        f"in {time.monotonic() - created:.1f} s"
+        f"\n{report.changes:,} changes in {report.epochs} epochs of "
+        f"{report.seconds / max(report.epochs, 1):.1f} s; the views had the last one "
+        f"{ended - paused:.1f} s after it was made"
     )
 
 
-def _maintain(db: ev.Database, say: Callable[[str], None]) -> None:
-    report = db.maintain()
-    urgent = db.view("priorities").get("1-URGENT")
-    say(
-        f"epoch {db.view('priorities').epoch}: {report.changes:,} changes of orders in "
-        f"{report.seconds:.1f} s; the view says {urgent}"
+def _moment(db: ev.Database, seconds: float, changes: int) -> str:
+    """A line: how far the views are behind, and what two of them say."""
+    behind = max(db.view(name).freshness.total_seconds() for name in VIEWS)
+    revenue = next(db.view("q6").scan())["revenue"]
+    first = next(db.view("q3").scan())
+    return (
+        f"{seconds:>5.0f} s  {db.view('q6').epoch:>6}  {changes:>8,}  {behind:>7.1f} s  "
+        f"{revenue:>15,.2f}   {first['l_orderkey']} for {first['revenue']:,.2f}"
     )
 
 
-def _compare(db: ev.Database, say: Callable[[str], None]) -> None:
-    say("recomputing the view with Spark from the same tables")
-    begun = time.monotonic()
-    result = db.sql(QUERY + " ORDER BY priority")
-    say(f"{result}\n({time.monotonic() - begun:.1f} s)")
-    kept = {row["priority"]: row for row in db.view("priorities").scan()}
-    agree = kept == {row["priority"]: row for row in result}
-    say(f"the view has the same rows: {'yes' if agree else 'NO'}")
+class _Changing:
+    """A thread that changes orders and their lines while it is told to; counts its changes."""
+
+    def __init__(self, db: ev.Database) -> None:
+        self._db = db
+        keys = {name: list(tpch.KEYS[name]) for name in ("customer", "partsupp")}
+        rows = {name: db.table(name).to_arrow(columns=key) for name, key in keys.items()}
+        rows |= {name: db.table(name).to_arrow() for name in ORDERS_AND_LINES}
+        self._changes = Changes(rows, np.random.default_rng(7))
+        self._going, self._turn, self._ended = threading.Event(), threading.Lock(), False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.count = 0
+
+    def go(self) -> None:
+        self._going.set()
+
+    def pause(self) -> None:
+        """From now on nothing changes."""
+        self._going.clear()
+        with self._turn:
+            pass
+
+    def _run(self) -> None:
+        while self._going.wait() and not self._ended:
+            with self._turn:
+                if self._going.is_set():
+                    self.count += apply(self._db, self._changes.epoch(BATCH, ORDERS_AND_LINES))
+            time.sleep(PAUSE)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.pause()
+        self._ended = True
+        self._going.set()
+        self._thread.join()
+
+
+def _verify(db: ev.Database, say: Say) -> None:
+    say("\nthe queries computed anew by Spark, from the tables as of the views' epoch:\n")
+    for name in VIEWS:
+        begun = time.monotonic()
+        say(f"  {db.verify(name)}  ({time.monotonic() - begun:.1f} s)")

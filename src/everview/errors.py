@@ -3,10 +3,11 @@
     EverviewError
     ├── DatabaseError      NotADatabase · FormatMismatch · DatabaseClosed · ReadOnly · Damaged
     ├── CatalogError       TableNotFound · TableExists · InvalidSchema · ViewNotFound · InUse
+    │                      NotLoaded
     ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey · Outdated
     ├── WriteError         WriteRejected · ObserverFailed · PartialWrite · StoreFull
     ├── LogError           LogTrimmed · UnknownConsumer
-    └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable
+    └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable · Overflow
 
 A message says what happened, where, and what to do about it. `code` is stable across releases.
 """
@@ -90,6 +91,12 @@ class InUse(CatalogError):
     """A table that a view reads can't be dropped."""
 
     code = "EV205"
+
+
+class NotLoaded(CatalogError):
+    """A view that has no rows yet to look at."""
+
+    code = "EV206"
 
 
 class DataError(EverviewError):
@@ -205,3 +212,9 @@ class EngineUnavailable(SqlError):
     """The engine that should run the statement can't be started."""
 
     code = "EV603"
+
+
+class Overflow(SqlError):
+    """A result that its column's type can't hold."""
+
+    code = "EV604"

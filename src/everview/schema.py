@@ -83,6 +83,11 @@ def quoted(name: str) -> str:
     return f"`{doubled}`"
 
 
+def unquoted(text: str) -> str:
+    """The name that a text is, if it is no more than a name."""
+    return text[1:-1].replace("``", "`") if text[:1] == "`" == text[-1:] else text
+
+
 def is_variable(arrow: pa.DataType) -> bool:
     """Whether values of the type have different lengths."""
     return arrow in (pa.string(), pa.binary())

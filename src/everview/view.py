@@ -6,15 +6,18 @@ a read that was overtaken by two epochs begins again at the newest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from everview.errors import UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
 from everview.operators.sink import Overtaken, ViewSink, current, repeated
-from everview.plan.nodes import Node
+from everview.plan.explain import Document, explain
+from everview.plan.nodes import Node, Order
 from everview.schema import TableSchema
 from everview.stores.embedded import EmbeddedStore
 
@@ -52,32 +55,64 @@ class View:
 
     @property
     def status(self) -> str:
-        """'new' until it is loaded, then 'live'."""
+        """'new' until it is loaded, then 'live'; 'stopped' if it failed, see `error`."""
         return str(self._document()["status"])
 
     @property
+    def error(self) -> str | None:
+        """Why the view was stopped, and what to do; None if it wasn't."""
+        return self._document().get("error")
+
+    @property
     def epoch(self) -> int:
-        """The newest committed epoch."""
-        return int((self._store.document("epoch") or {"number": 0})["number"])
+        """The newest committed epoch, or the last before the view was stopped."""
+        committed = int((self._store.document("epoch") or {"number": 0})["number"])
+        return min(committed, int(self._document().get("stopped_at", committed)))
+
+    @property
+    def freshness(self) -> timedelta:
+        """The age of the oldest change that the view does not include; zero if it has all."""
+        oldest = oldest_pending(self._store, self.plan.tables(), self.positions)
+        return timedelta(seconds=age_of(oldest))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it has rows to read; a view that was stopped after it was loaded has."""
+        return _is_loaded(self._document())
+
+    @property
+    def positions(self) -> dict[str, dict[str, int]] | None:
+        """What a stopped view includes of its tables' logs; None if it follows the epochs."""
+        return self._document().get("positions")
+
+    @property
+    def order(self) -> tuple[Order, ...]:
+        """The order in which its rows are read."""
+        return tuple(Order(*by) for by in self._document()["order"])
+
+    def explain(self) -> Document:
+        """How the view is maintained, as `everview.plan.explain` has it."""
+        return explain_view(self._store, self._document())
 
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.plan.columns])
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in no particular order."""
+        """All rows, in the order of the query's ORDER BY if it has one."""
         return read_together([self])[self.name]
 
     def rows_at(self, epoch: int) -> pa.Table:
         """All rows as of an epoch; raises `Overtaken` when newer ones have replaced them."""
         document = self._document()
         found = [self.schema.empty_table()]
-        if document["status"] != "new":
+        if _is_loaded(document):
             sink = _sink(document)
-            for number in range(document["shards"]):
-                shard = self._store.shard(f"{document['state']}/view", number)
+            epoch = min(epoch, document.get("stopped_at", epoch))
+            for number in document["shards"]:
+                shard = self._store.shard(document["states"]["view"], number)
                 found += sink.read(shard.values(), epoch)
-        return pa.concat_tables(found)
+        return _in_order(pa.concat_tables(found), document["order"])
 
     def scan(self) -> Iterator[Row]:
         """Rows as dicts, all of one epoch."""
@@ -91,7 +126,7 @@ class View:
         key_columns = tuple(c for c in columns if c.name in document["key"])
         if len(key_columns) in (0, len(columns)):
             raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
-        if document["status"] == "new":
+        if not _is_loaded(document):
             return None
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
         wanted = TableSchema(self.name, key_columns, tuple(document["key"]))
@@ -100,8 +135,8 @@ class View:
         (encoded,) = sink.key_of(rows)
         while True:
             try:
-                for number in range(document["shards"]):
-                    shard = self._store.shard(f"{document['state']}/view", number)
+                for number in document["shards"]:
+                    shard = self._store.shard(document["states"]["view"], number)
                     if row := current(shard.get(encoded), self.epoch):
                         found: list[Row] = repeated(sink.decode([row])).to_pylist()
                         return found[0]
@@ -126,6 +161,77 @@ def read_together(views: list[View]) -> dict[str, pa.Table]:
             return {view.name: view.rows_at(epoch) for view in views}
         except Overtaken:
             continue
+
+
+def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
+    """How a view is maintained, or would be if it is not in the catalog."""
+    others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
+    live = [other for other in others if other["status"] == "live"]
+    states = {i: state for other in live for i, state in other["states"].items() if i != "view"}
+    states |= view["states"]
+
+    def size(node: Node | None) -> tuple[int, int] | None:
+        state = states.get("view" if node is None else node.identity())
+        if state is None:
+            return None
+        sizes = [store.shard(state, number).size() for number in view["shards"]]
+        return sum(rows for rows, _ in sizes), sum(size for _, size in sizes)
+
+    def shared(node: Node) -> list[str]:
+        identity = node.identity()
+        state = states.get(identity)
+        return sorted(v["name"] for v in others if state and v["states"].get(identity) == state)
+
+    plan = Node.from_json(view["plan"])
+    created = store.document(f"view/{view['name'].lower()}") is not None
+    return {
+        "view": view["name"],
+        "status": view["status"] if created else "not created",
+        "epoch": View(store, view["name"]).epoch if created else None,
+        "error": view.get("error"),
+        "query": view["sql"],
+        "order": [str(Order(*by)) for by in view["order"]],
+        "shards": view["shards"],
+        **explain(plan, tuple(view["key"]), size, shared),
+    }
+
+
+def oldest_pending(
+    store: EmbeddedStore,
+    tables: Iterable[str],
+    positions: Mapping[str, Mapping[str, int]] | None = None,
+) -> datetime | None:
+    """When the oldest change of the tables was made that is after the given positions; by default
+    that no committed epoch has."""
+    if positions is None:
+        positions = (store.document("epoch") or {"positions": {}})["positions"]
+    found = [
+        store.oldest_after(table, {int(r): s for r, s in positions.get(table, {}).items()})
+        for table in tables
+    ]
+    return min((time for time in found if time is not None), default=None)
+
+
+def age_of(time: datetime | None) -> float:
+    """Seconds since then; 0 if there was no such time."""
+    return 0.0 if time is None else max(0.0, (datetime.now(UTC) - time).total_seconds())
+
+
+def _is_loaded(document: dict[str, Any]) -> bool:
+    """Whether there are rows of the view to read."""
+    return document["status"] == "live" or bool(document.get("stopped_at"))
+
+
+def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
+    """Rows sorted, each column with its NULLs where the query wants them."""
+    for name, descending, nulls_first in reversed(order):
+        places = pc.array_sort_indices(
+            rows[name].combine_chunks(),
+            order="descending" if descending else "ascending",
+            null_placement="at_start" if nulls_first else "at_end",
+        )
+        rows = rows.take(places)
+    return rows
 
 
 def _sink(document: dict[str, Any]) -> ViewSink:

@@ -2,58 +2,122 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everview.errors import Damaged
-from everview.operators.base import MemoryState
+from everview.operators.base import State
 from everview.operators.sink import Overtaken, ViewSink
-from tests.operators.histories import COLUMNS, Row, delta_of, histories, in_steps, present
+from everview.stores.embedded.state import Shard
+from tests.operators.conftest import MemoryShard, nothing
+from tests.operators.histories import (
+    COLUMNS,
+    STEPS,
+    History,
+    Row,
+    counted,
+    delta_of,
+    histories,
+    in_steps,
+    plain,
+    prefixes,
+)
 
 EVERYTHING = tuple(column.name for column in COLUMNS)
+NAMES = st.sampled_from("ab")
+PASSING = st.lists(st.tuples(NAMES, st.integers(0, 2)), max_size=2)
 
 
-def rows_at(sink: ViewSink, state: MemoryState, committed: int) -> Counter[Row]:
-    found: Counter[Row] = Counter()
-    for table in sink.read(iter([list(state.values())]), committed):
-        found.update(tuple(row.values()) for row in table.to_pylist())
-    return found
+class View:
+    """A sink over a shard that is empty at first."""
+
+    def __init__(self, shard: Shard | MemoryShard, key: tuple[str, ...] = EVERYTHING) -> None:
+        self._sink = ViewSink(COLUMNS, key)
+        self._shard = shard
+        shard.load(nothing)
+
+    def apply(self, delta: pa.Table, epoch: int) -> int:
+        """How many keys the delta touched."""
+
+        def work(state: State) -> pa.Table:
+            return pa.table({"touched": [self._sink.apply(delta, state, epoch, epoch - 1)]})
+
+        return int(self._shard.apply(epoch, work)["touched"][0].as_py())
+
+    def rows(self, committed: int) -> Counter[Row]:
+        found: Counter[Row] = Counter()
+        for table in self._sink.read(self._shard.values(), committed):
+            found.update(plain(row.values()) for row in table.to_pylist())
+        return found
+
+    def __len__(self) -> int:
+        return self._shard.size()[0]
 
 
-@given(history=histories(), step=st.sampled_from([1, 3, 1000]))
-def test_rows_are_the_sum_of_the_deltas(history: list[tuple[Row, int]], step: int) -> None:
-    sink, state = ViewSink(COLUMNS, EVERYTHING), MemoryState()
-    before: Any = Counter()
-    epoch = 0
-    for epoch, delta in enumerate(in_steps(history, step), 1):
-        sink.apply(delta, state, epoch, epoch - 1)
-        assert rows_at(sink, state, epoch - 1) == before, "an epoch is seen before it is committed"
-        before = rows_at(sink, state, epoch)
-        assert before == Counter(present(history[: epoch * step]))
+@settings(max_examples=50)
+@given(history=histories(), step=STEPS)
+def test_rows_are_the_sum_of_the_deltas(
+    shard: Shard | MemoryShard, history: History, step: int
+) -> None:
+    view = View(shard)
+    before: Counter[Row] = Counter()
+    steps = zip(in_steps(history, step), prefixes(history, step), strict=True)
+    for epoch, ((delta,), rows) in enumerate(steps, 1):
+        changed = [row for row, weight in counted(delta).items() if weight]
+        assert view.apply(delta, epoch) == len(changed)
+        assert view.rows(epoch - 1) == before, "an epoch is seen before it is committed"
+        before = view.rows(epoch)
+        assert before == Counter(map(plain, rows))
 
 
-def test_a_keyed_row_is_replaced_at_once() -> None:
-    sink, state = ViewSink(COLUMNS, ("g",)), MemoryState()
+def test_a_keyed_row_is_replaced_at_once(shard: Shard | MemoryShard) -> None:
+    view = View(shard, ("g",))
     old, new = ("a", 1, None, 1), ("a", 1, None, 2)
-    sink.apply(delta_of([(old, 1)]), state, 1, 0)
-    sink.apply(delta_of([(new, 1), (old, -1)]), state, 2, 1)
-    assert rows_at(sink, state, 1) == Counter([old])
-    assert rows_at(sink, state, 2) == Counter([new])
-    assert len(state) == 1
+    view.apply(delta_of([(old, 1)]), 1)
+    assert view.apply(delta_of([(new, 1), (old, -1)]), 2) == 1
+    assert view.rows(1) == Counter([old])
+    assert view.rows(2) == Counter([new])
+    assert len(view) == 1
 
 
-def test_a_reader_that_was_overtaken_is_told() -> None:
-    sink, state = ViewSink(COLUMNS, EVERYTHING), MemoryState()
-    sink.apply(delta_of([(("a", 1, None, 1), 1)]), state, 3, 2)
+@settings(max_examples=50)
+@given(
+    steps=st.lists(st.tuples(st.dictionaries(NAMES, st.integers(0, 2) | st.none()), PASSING)),
+    order=st.randoms(use_true_random=False),
+)
+@example(steps=[({"a": 0}, []), ({}, [("a", 1)])], order=random.Random(0))
+@example(steps=[({"a": 0}, []), ({"a": 1}, [("a", 2)])], order=random.Random(0))
+def test_a_key_shows_the_row_that_stays_and_none_that_only_passes(
+    shard: Shard | MemoryShard,
+    steps: list[tuple[dict[str, int | None], list[tuple[str, int]]]],
+    order: random.Random,
+) -> None:
+    view = View(shard, ("g",))
+    there: dict[str, Row] = {}
+    for epoch, (moves, passing) in enumerate(steps, 1):
+        changes = [((g, 1, None, n), weight) for g, n in passing for weight in (1, -1)]
+        for g, n in moves.items():
+            changes += [(there.pop(g), -1)] if g in there else []
+            if n is not None:
+                there[g] = (g, 1, None, n)
+                changes.append((there[g], 1))
+        order.shuffle(changes)
+        view.apply(delta_of(changes), epoch)
+        assert view.rows(epoch) == Counter(there.values())
+
+
+def test_a_reader_that_was_overtaken_is_told(shard: Shard | MemoryShard) -> None:
+    view = View(shard)
+    view.apply(delta_of([(("a", 1, None, 1), 1)]), 3)
     with pytest.raises(Overtaken):
-        rows_at(sink, state, 1)
+        view.rows(1)
 
 
-def test_a_row_that_is_not_there_can_not_go() -> None:
-    sink, state = ViewSink(COLUMNS, EVERYTHING), MemoryState()
+def test_a_row_that_is_not_there_can_not_go(shard: Shard | MemoryShard) -> None:
     with pytest.raises(Damaged, match="negative"):
-        sink.apply(delta_of([(("a", 1, None, 1), -1)]), state, 1, 0)
+        View(shard).apply(delta_of([(("a", 1, None, 1), -1)]), 1)

@@ -12,7 +12,7 @@ import pytest
 
 import everview as ev
 from everview.errors import EngineUnavailable, InvalidSql, SqlError, TableNotFound
-from everview.run.engine import start
+from everview.run.engine import Engine, start
 
 from .samples import as_text, table_of_all_types
 
@@ -130,7 +130,7 @@ def test_without_java_the_error_names_what_to_install(tmp_path):
 def test_starting_spark_leaves_the_terminal_and_the_directory_alone(tmp_path):
     code = """
 from everview.errors import SqlError
-from everview.run.engine import start
+from everview.run.engine import Engine, start
 spark = start("spark")
 print(spark.select("", "SELECT 1 + 1 AS n", {}).to_pylist())
 try:
@@ -141,3 +141,13 @@ except SqlError:
     ran = run_python(code, tmp_path)
     assert (ran.stdout, ran.stderr) == ("[{'n': 2}]\nas expected\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_read_twice_with_two_filters_is_read_right(db: ev.Database, spark: Engine) -> None:
+    db._engine = spark
+    table = db.create_table("t", {"id": "INT", "x": "INT"}, key="id")
+    table.put([{"id": i, "x": x} for i, x in enumerate([-100, 1, 2, 3])])
+    above = "SELECT count(*) AS n FROM t WHERE x > (SELECT avg(x) FROM t WHERE x > 0)"
+    assert db.sql(above).to_pylist() == [{"n": 1}]
+    with_name = "WITH u AS (SELECT * FROM t) SELECT count(*) AS n FROM u a, u b WHERE a.x < 0"
+    assert db.sql(with_name + " AND b.x > 1").to_pylist() == [{"n": 2}]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from typing import Any
 
 import click
 import pyarrow as pa
 
 import everview
+from everview.cli.output import duration
 from everview.errors import NotADatabase
 from everview.result import render
 
@@ -36,6 +38,9 @@ def init(db: str) -> None:
 def status(db: str, as_json: bool) -> None:
     """Show the tables of DB (rows, changes kept in the log, bytes on disk, regions) and its views.
 
+    A view is behind by the age of the oldest change that it does not include. Why a view was
+    stopped stands below.
+
     \b
     Example:
       everview init shop.ev
@@ -45,11 +50,10 @@ def status(db: str, as_json: bool) -> None:
     """
     with everview.open(db, readonly=True) as database:
         found = database.status()
-        views = [database.view(name) for name in database.views()]
-        states = [{"name": view.name, "status": view.status, "epoch": view.epoch} for view in views]
+        views = [_of_view(database.view(name)) for name in database.views()]
     if as_json:
         tables = [dataclasses.asdict(table) for table in found]
-        click.echo(json.dumps({"tables": tables, "views": states}))
+        click.echo(json.dumps({"tables": tables, "views": views}))
         return
     columns = {
         "table": pa.array([table.name for table in found], pa.string()),
@@ -59,8 +63,33 @@ def status(db: str, as_json: bool) -> None:
         "regions": pa.array([len(table.regions) for table in found], pa.int32()),
     }
     click.echo(render(pa.table(columns), max(1, len(found))))
-    if states:
-        click.echo(render(pa.Table.from_pylist(states), len(states)))
+    if views:
+        click.echo(render(_table_of(views), len(views)))
+    for view in views:
+        if view["error"]:
+            click.echo(f"{view['name']} is stopped: {view['error']}")
+
+
+def _of_view(view: everview.View) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "status": view.status,
+        "epoch": view.epoch if view.is_loaded else None,
+        "freshness": view.freshness.total_seconds(),
+        "error": view.error,
+    }
+
+
+def _table_of(views: list[dict[str, Any]]) -> pa.Table:
+    """Views as people read them; why they stopped is too long for a table."""
+    return pa.table(
+        {
+            "view": pa.array([view["name"] for view in views], pa.string()),
+            "status": pa.array([view["status"] for view in views], pa.string()),
+            "epoch": pa.array([view["epoch"] for view in views], pa.int64()),
+            "behind by": pa.array([duration(view["freshness"]) for view in views], pa.string()),
+        }
+    )
 
 
 def _is_database(path: str) -> bool:

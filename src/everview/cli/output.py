@@ -40,6 +40,14 @@ def print_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int
         click.echo("there are more; --limit shows as many as you say, --format csv or json all")
 
 
+def duration(seconds: float) -> str:
+    """0.04 s, 12 s, 3 min, 5 h, 2 d"""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 or not seconds else f"{seconds:.2f} s"
+
+
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows and (limit is None or limit > 0):

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 import time
 
 import click
 
 import everview
+from everview.cli.live import LiveLine
+from everview.errors import NotLoaded
+from everview.plan.explain import WIDTH, as_text
 
 DIVERGES = 3
+SHOWN = 10
+_NARROWEST = 80
 _ENGINE = click.Choice(["spark", "sail"])
+_SECONDS = click.FloatRange(min=0)
 
 
 @click.command()
 @click.argument("db", type=click.Path())
 @click.option("--once", is_flag=True, help="Stop when nothing is pending.")
 @click.option("--engine", type=_ENGINE, default="spark", show_default=True)
-@click.option("--every", default=1.0, show_default=True, help="Seconds between looks at the log.")
+@click.option(
+    "--every",
+    type=_SECONDS,
+    default=0.2,
+    show_default=True,
+    help="Seconds between looks at the logs.",
+)
 def run(db: str, once: bool, engine: str, every: float) -> None:
     """Maintain the views of DB: load new ones, then follow the changes of their tables.
+
+    Shows each epoch: its changes, the view rows they touched, the lag (how old its oldest change
+    was when readers could see it) and changes per second. A view that fails is stopped and the
+    reason goes to standard error; the others go on. Ctrl-C ends it.
 
     \b
     Example:
@@ -27,21 +45,32 @@ def run(db: str, once: bool, engine: str, every: float) -> None:
       everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
       everview run shop.ev --once --engine sail
     """
-    with everview.open(db, engine=engine) as database:  # type: ignore[arg-type]
-        while True:
-            report = database.maintain()
-            for name in report.loaded:
-                click.echo(f"loaded {name}")
-            if report.epochs:
-                number = (database.store.document("epoch") or {})["number"]
-                rate = report.changes / report.seconds
-                click.echo(
-                    f"epoch {number}  {report.changes:,} changes  {report.rows:,} rows  "
-                    f"{report.seconds:.2f} s  {rate:,.0f} changes/s"
-                )
-            if once:
-                return
-            time.sleep(every)
+    live = LiveLine()
+    try:
+        with everview.open(db, engine=engine) as database:  # type: ignore[arg-type]
+            _maintain(database, live, once, every)
+    except KeyboardInterrupt:
+        live.say("stopped; the next run goes on from here")
+    finally:
+        live.end()
+
+
+def _maintain(database: everview.Database, live: LiveLine, once: bool, every: float) -> None:
+    if once and not database.views():
+        live.say("there are no views yet; CREATE MATERIALIZED VIEW makes one")
+        return
+    live.show("starting the engine ...")
+    report = database.maintain(watch=live)
+    idle = not (report.epochs or report.loaded or report.failed)
+    if once:
+        if idle:
+            live.say("nothing is pending")
+        return
+    if idle:
+        live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
+    while True:
+        time.sleep(every)
+        database.maintain(watch=live)
 
 
 @click.command()
@@ -60,20 +89,31 @@ def verify(db: str, views: tuple[str, ...]) -> None:
     different = False
     with everview.open(db) as database:
         for name in views or database.views():
-            verdict = database.verify(name)
+            try:
+                verdict = database.verify(name)
+            except NotLoaded as error:
+                if views:
+                    raise
+                click.echo(f"{name}: {error}", err=True)
+                continue
             different |= not verdict.equal
-            click.echo(f"{name}: {'equal' if verdict.equal else 'DIFFERENT'} at {verdict.epoch}")
+            click.echo(verdict)
             for what, rows in (("missing", verdict.missing), ("extra", verdict.extra)):
-                for row, count in list(rows.items())[:10]:
-                    click.echo(f"  {what} {count}x: {row}")
+                for row, count in list(rows.items())[:SHOWN]:
+                    click.echo(f"  {what} {count}x: {', '.join(row)}")
+                if len(rows) > SHOWN:
+                    click.echo(f"  and {len(rows) - SHOWN:,} more {what}")
     sys.exit(DIVERGES if different else 0)
 
 
 @click.command()
 @click.argument("db", type=click.Path())
 @click.argument("view")
-def explain(db: str, view: str) -> None:
-    """Show how VIEW of DB is maintained.
+@click.option("--json", "as_json", is_flag=True, help="The whole document, as JSON.")
+def explain(db: str, view: str, as_json: bool) -> None:
+    """Show how VIEW of DB is maintained: its plan as a tree, in rounds, with each operator's state.
+
+    VIEW is the name of a view, or a whole CREATE MATERIALIZED VIEW, which is then not run.
 
     \b
     Example:
@@ -81,6 +121,12 @@ def explain(db: str, view: str) -> None:
       everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
       everview sql shop.ev "CREATE MATERIALIZED VIEW names AS SELECT name FROM items"
       everview explain shop.ev names
+      everview explain shop.ev "CREATE MATERIALIZED VIEW all AS SELECT * FROM items" --json
     """
     with everview.open(db, readonly=True) as database:
-        click.echo(database.explain(view))
+        document = database.explain(view, json=True)
+    if as_json:
+        click.echo(json.dumps(document))
+    else:
+        columns = shutil.get_terminal_size((WIDTH, 24)).columns
+        click.echo(as_text(document, max(columns, _NARROWEST)))

@@ -1,8 +1,9 @@
 """Keys of groups: as bytes, NULLs included; equal exactly when the values are.
 
-    1  u8 zero   then a null bitmap, then the columns as in codec/keys.py, NULL as zero or empty
+    0  u8 tag   then a null bitmap, then the columns as in codec/keys.py, NULL as zero or empty
 
-They are for look-ups: their order means nothing.
+They are for look-ups: their order means nothing. The tag keeps apart what an operator keeps for
+different purposes.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ class GroupCodec:
         self._columns = columns
         self._keys = KeyCodec(columns)
 
-    def encode(self, rows: pa.Table) -> pa.BinaryArray:
+    def encode(self, rows: pa.Table, tag: int = 0) -> pa.BinaryArray:
         arrays = [rows[column.name].combine_chunks() for column in self._columns]
         bitmap = np.zeros((rows.num_rows, 1 + (len(arrays) + 7) // 8), np.uint8)
+        bitmap[:, 0] = tag
         for i, array in enumerate(arrays):
             if array.null_count:
                 bitmap[:, 1 + (i >> 3)] |= (~valid_of(array)).view(np.uint8) << np.uint8(i & 7)

@@ -19,9 +19,11 @@ import pyarrow.compute as pc
 from everview.codec.buffers import (
     Bytes,
     Words,
+    array_of,
     data_of,
     fixed_binary,
     offsets_of,
+    storage_dtype,
     values_of,
     zeros,
 )
@@ -45,6 +47,15 @@ class KeyCodec:
             return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
         matrix = np.concatenate([_ordered_bytes(array) for array in columns], axis=1)
         return fixed_binary(matrix, matrix.shape[1])
+
+    def decode(self, keys: list[bytes]) -> pa.Array:
+        """The values of keys of one column."""
+        (arrow,) = self.types
+        if is_variable(arrow):
+            values = [key[:-2].replace(_ESCAPED_ZERO, _ZERO) for key in keys]
+            return pa.array(values, pa.binary()).cast(arrow)
+        dtype = storage_dtype(arrow)
+        return array_of(arrow, _values(b"".join(keys), dtype), None)
 
 
 def regions_of(keys: pa.BinaryArray, regions: int) -> npt.NDArray[np.uint16]:
@@ -125,6 +136,22 @@ def _ordered_bytes(array: pa.Array) -> Bytes:
     else:
         ordered = values
     return _rows(ordered.astype(unsigned.newbyteorder(">")), width)
+
+
+def _values(ordered: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The inverse of `_ordered_bytes`."""
+    if dtype.itemsize == 16:
+        halves = np.frombuffer(ordered, ">u8").reshape(-1, 2).astype("<u8")
+        halves[:, 0] ^= np.uint64(1 << 63)
+        return np.ascontiguousarray(halves[:, ::-1]).view(dtype).ravel()
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    bits = np.frombuffer(ordered, unsigned.newbyteorder(">")).astype(unsigned)
+    sign = unsigned.type(1 << (8 * dtype.itemsize - 1))
+    if dtype.kind == "f":
+        bits = np.where(bits & sign, bits ^ sign, ~bits)
+    elif dtype.kind == "i":
+        bits = bits ^ sign
+    return bits.view(dtype)
 
 
 def _rows(values: npt.NDArray[Any], width: int) -> Bytes:

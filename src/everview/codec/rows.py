@@ -11,7 +11,7 @@ A row holds all its columns, the key's too. Batches are encoded and decoded colu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,8 @@ _CHECKSUM_MASK = np.uint64(0xFFFF_FFFF)
 class RowCodec:
     """Encodes and decodes rows of one schema version."""
 
+    header: ClassVar[list[tuple[str, str]]] = [("head", "<u8"), ("version", "<u8")]
+
     def __init__(self, columns: Sequence[Column], version: int) -> None:
         self.columns = tuple(columns)
         self.version = version
@@ -60,8 +62,7 @@ class RowCodec:
         ]
         self.dtype = np.dtype(
             [
-                ("head", "<u8"),
-                ("version", "<u8"),
+                *self.header,
                 ("nulls", "u1", ((len(self.columns) + 7) // 8,)),
                 *values,
                 ("ends", "<u4", (len(self.variable),)),
@@ -72,7 +73,7 @@ class RowCodec:
         """Rows of the batch, still without versions and checksums (see `Encoded`)."""
         count = batch.num_rows
         fixed = np.zeros(count, self.dtype)
-        fixed["head"] = self._head
+        self._begin(fixed)
         end = np.zeros(count, np.int64)
         strings: list[pa.BinaryArray] = []
         for i, column in enumerate(self.columns):
@@ -101,10 +102,9 @@ class RowCodec:
         if len(starts) == 0:
             return [pa.array([], self.columns[i].type) for i in columns]
         plain = [i for i in columns if i not in self.variable]
-        fields = self._fields(data, starts, ["head", "nulls", "ends", *(f"c{i}" for i in plain)])
-        self._check_heads(fields["head"])
-        if not checked:
-            self._check_sums(data, starts, fields["head"])
+        begin = self.header[0][0]
+        fields = self._fields(data, starts, [begin, "nulls", "ends", *(f"c{i}" for i in plain)])
+        self._verify(data, starts, fields[begin], checked)
         nulls = fields["nulls"]
         some_null = np.bitwise_or.reduce(nulls, axis=0)
         pieces = None
@@ -152,6 +152,14 @@ class RowCodec:
         self._check_heads(heads)
         self._check_sums(data, starts, heads)
 
+    def _begin(self, fixed: npt.NDArray[Any]) -> None:
+        fixed["head"] = self._head
+
+    def _verify(self, data: Any, starts: Ints, heads: Any, checked: bool) -> None:
+        self._check_heads(heads)
+        if not checked:
+            self._check_sums(data, starts, heads)
+
     def _check_sums(self, data: Any, starts: Ints, heads: Words) -> None:
         sums = word_sums(data, starts) - heads + self._head
         wrong = fold(sums) != (heads >> np.uint64(32)).astype(np.uint32)
@@ -166,6 +174,34 @@ class RowCodec:
                 f"a row has format {head & 0xFF} and schema version {head >> 16 & 0xFFFF}; "
                 f"expected {ROW_FORMAT} and {self.version}"
             )
+
+
+class BareCodec(RowCodec):
+    """Rows of state: a checksum instead of the header; equal rows have equal bytes.
+
+    0  u32 checksum     4  null bitmap and all that follows it in a table's row
+    """
+
+    header: ClassVar[list[tuple[str, str]]] = [("sum", "<u4")]
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        super().__init__(columns, 1)
+
+    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        rows = super().encode(batch)
+        offsets = offsets_of(rows).astype(np.int64)
+        data = data_of(rows)[: offsets[-1]]
+        checksums = fold(word_sums(data, offsets[:-1]))
+        data.view(np.uint64)[offsets[:-1] >> 3] |= checksums.astype(np.uint64)
+        return rows
+
+    def _begin(self, fixed: npt.NDArray[Any]) -> None:
+        fixed["sum"] = 0
+
+    def _verify(self, data: Any, starts: Ints, heads: Any, checked: bool) -> None:
+        wrong = fold(word_sums(data, starts) - heads.astype(np.uint64)) != heads
+        if wrong.any():
+            raise Damaged(f"{int(wrong.sum())} of {len(starts)} rows of state fail their checksum")
 
 
 class Encoded:

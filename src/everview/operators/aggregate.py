@@ -1,23 +1,26 @@
-"""Count, sum and average by group, exact under deletes."""
+"""Aggregates by group: count, sum, average, least, greatest, and of distinct values."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.codec import RowCodec
 from everview.codec.groups import GroupCodec
-from everview.codec.rows import Encoded, join
-from everview.delta import weighted, weights_of, without_zeros
+from everview.codec.rows import BareCodec, join
+from everview.delta import WEIGHT, weighted, weights_of, without_zeros
+from everview.errors import Damaged, Overflow
+from everview.operators import sums
+from everview.operators.bags import whole
 from everview.operators.base import Operator, State
+from everview.operators.values import Values
 from everview.plan.nodes import Aggregate, Call
 from everview.schema import Column
-
-_COUNT = pa.int64()
 
 
 class AggregateOperator(Operator):
@@ -25,157 +28,239 @@ class AggregateOperator(Operator):
 
     Law:   sum of outputs == aggregate(sum of inputs). A group without rows disappears; the one
            group of a global aggregate never does, once a delta (of weight 0) has made it.
-    State: group -> counts and sums of 38 digits.
+    State: group -> counts and exact sums; for min, max and DISTINCT also the argument's values.
     Cost:  one state read and one write for each group of the delta.
     """
 
     def __init__(self, node: Aggregate) -> None:
         self._node = node
-        given = {column.name: column for column in node.input.columns}
-        self._group_columns = [given[name] for name in node.groups]
-        self._keys = GroupCodec(self._group_columns)
-        self._arguments = sorted({call.argument for call in node.calls if call.argument})
-        self._sums = {name: _sum_type(given[name].type) for name in self._arguments}
-        columns = [Column("rows", _COUNT, False)]
-        for name in self._arguments:
-            columns.append(Column(f"{name} count", _COUNT, False))
-            if self._sums[name] is not None:
-                columns.append(Column(f"{name} sum", self._sums[name], False))
-        self._state = RowCodec(columns, 1)
-        self._state_schema = pa.schema([pa.field(c.name, c.type, False) for c in columns])
+        self._keys = GroupCodec([node.input.column(name) for name in node.groups])
+        free = _free_prefix(node.groups)
+        self._rows = f"{free}rows"
+        wanted = sorted({(call.argument, call.distinct) for call in node.calls if call.argument})
+        self._arguments = {
+            argument: _Argument(node, *argument, f"{free}{i}_") for i, argument in enumerate(wanted)
+        }
+        valued = sorted({call.argument for call in node.calls if call.argument and _valued(call)})
+        self._values = {
+            name: Values(node.input.column(name), tag, self._keys)
+            for tag, name in enumerate(valued, 1)
+        }
+        columns = [c for argument in self._arguments.values() for c in argument.columns]
+        self.columns = (Column(self._rows, pa.int64(), False), *columns)
+        self._texts = {c.name: a.text for a in self._arguments.values() for c in a.columns}
+        self._codec = BareCodec(self.columns)
+        self._schema = pa.schema([pa.field(c.name, c.type, False) for c in self.columns])
+        self._output = pa.schema([pa.field(c.name, c.type) for c in node.columns])
 
-    def apply(self, delta: pa.Table, state: State) -> pa.Table:
-        changes, groups, keys = self._by_group(delta)
+    @property
+    def partial_columns(self) -> tuple[Column, ...] | None:
+        """What `partial` gives, or None if this aggregate has none."""
+        if self._values or pa.binary() in self._schema.types:
+            return None
+        return tuple(map(self._node.input.column, self._node.groups)) + self.columns
+
+    def partial(self, delta: pa.Table) -> pa.Table:
+        """A delta added up by group, which `apply` takes in its place."""
+        groups = _Groups(delta, self._keys, self._node.groups)
+        changes = self._changes(delta, groups, {})
+        added = [
+            self._fitting(f.name, f.type, groups, partial(pc.cast, target_type=f.type), change)
+            for f, change in zip(self._schema, changes, strict=True)
+        ]
+        return pa.table([*groups.rows.columns, *added], [*self._node.groups, *self._schema.names])
+
+    def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
+        (delta,) = inputs
+        if delta.num_rows == 0:
+            return weighted(self._output.empty_table(), 0)
+        groups = _Groups(delta, self._keys, self._node.groups)
+        keys = groups.keys.to_pylist()
+        least_before = self._extremes(keys, state)
+        if WEIGHT in delta.column_names:
+            weights = weights_of(delta)
+            events = {n: v.change(delta, weights, state) for n, v in self._values.items()}
+            changes = self._changes(delta, groups, events)
+        else:
+            names = self._schema.names
+            changes = [sums.add_up(whole(delta[n]), groups.ids, len(groups)) for n in names]
         stored = state.get_many(keys)
         before = self._read(stored)
-        after = _add(before, changes, self._state_schema)
+        after = self._added(groups, before, changes)
         existed = np.array([bool(value) for value in stored], np.int64)
         exists = np.ones(len(keys), np.int64)
+        rows = after[self._rows].to_numpy()
+        if np.any(rows < 0):
+            raise Damaged("an aggregate has lost more rows of a group than it had")
         if self._node.groups:
-            exists = pc.not_equal(after["rows"], 0).to_numpy().astype(np.int64)
-        self._write(state, keys, after, exists)
-        went = weighted(self._results(groups, before), -existed)
-        came = weighted(self._results(groups, after), exists)
+            exists = (rows > 0).astype(np.int64)
+        values = self._codec.encode(after.combine_chunks().to_batches()[0]).to_pylist()
+        state.put_many(keys, [v if e else b"" for v, e in zip(values, exists, strict=True)])
+        least_after = self._extremes(keys, state)
+        went = weighted(self._results(groups, before, least_before), -existed)
+        came = weighted(self._results(groups, after, least_after), exists)
         return without_zeros(pa.concat_tables([went, came]))
 
-    def _by_group(self, delta: pa.Table) -> tuple[pa.Table, pa.Table, list[bytes]]:
-        """Counts and sums of the delta by group, the groups' columns, and ascending keys."""
-        keys = self._keys.encode(delta)
+    def _changes(
+        self, delta: pa.Table, groups: _Groups, events: dict[str, tuple[np.ndarray, np.ndarray]]
+    ) -> list[pa.Array]:
+        """Counts and sums of a delta by group."""
         weights = weights_of(delta)
-        columns: dict[str, Any] = {"key": keys, "place": np.arange(len(keys)), "rows": weights}
-        for name in self._arguments:
-            values = delta[name].combine_chunks()
-            there = values.is_valid().to_numpy(zero_copy_only=False)
-            columns[f"{name} count"] = np.where(there, weights, 0)
-            if self._sums[name] is not None:
-                columns[f"{name} sum"] = _times(values, weights, self._sums[name])
-        names = [name for name in columns if name not in ("key", "place")]
-        grouped = (
-            pa.table(columns)
-            .group_by("key")
-            .aggregate([("place", "min"), *((name, "sum") for name in names)])
-        )
-        grouped = grouped.take(pc.array_sort_indices(grouped["key"].combine_chunks()))
-        changes = pa.table({name: grouped[f"{name}_sum"] for name in names})
-        groups = delta.select(list(self._node.groups)).take(grouped["place_min"])
-        return changes, _normal(groups), grouped["key"].to_pylist()
+        everywhere = (np.arange(len(weights)), weights)
+        arrays = [sums.add_up(pa.array(weights), groups.ids, len(groups))]
+        for argument in self._arguments.values():
+            places, changed = events[argument.name] if argument.distinct else everywhere
+            values = whole(delta[argument.name])
+            if argument.distinct:
+                values = values.take(pa.array(places))
+            arrays += argument.change(values, changed, groups.ids[places], len(groups))
+        return arrays
+
+    def _added(self, groups: _Groups, before: pa.Table, changes: list[pa.Array]) -> pa.Table:
+        arrays = [
+            self._fitting(f.name, f.type, groups, sums.added, whole(before[f.name]), change)
+            for f, change in zip(self._schema, changes, strict=True)
+        ]
+        return pa.table(arrays, schema=self._schema)
 
     def _read(self, values: list[bytes]) -> pa.Table:
         """The state of groups; zeros for those that have none."""
         there = [value for value in values if value]
-        arrays = self._state.decode(*join(there), range(len(self._state_schema)))
-        found = pa.Table.from_arrays(arrays, schema=self._state_schema)
+        arrays = self._codec.decode(*join(there), range(len(self._schema)))
+        found = pa.Table.from_arrays(arrays, schema=self._schema)
         if len(there) == len(values):
             return found
         has = np.array([bool(value) for value in values], np.bool_)
         spread = found.take(pa.array(np.cumsum(has) - 1, mask=~has))
-        return pa.table({n: spread[n].fill_null(_zero(spread[n].type)) for n in found.column_names})
+        filled = [spread[f.name].fill_null(sums.zero(f.type)) for f in self._schema]
+        return pa.table(filled, schema=self._schema)
 
-    def _write(self, state: State, keys: list[bytes], after: pa.Table, exists: Any) -> None:
-        encoded = Encoded(self._state.encode(after.combine_chunks().to_batches()[0]))
-        encoded.stamp(0)
-        values = encoded.rows.to_pylist()
-        state.put_many(keys, [v if e else b"" for v, e in zip(values, exists, strict=True)])
+    def _extremes(self, groups: list[bytes], state: State) -> dict[Call, pa.Array]:
+        return {
+            call: self._values[call.argument].extremes(groups, call.function == "max", state)
+            for call in self._node.calls
+            if call.argument and call.function in ("min", "max")
+        }
 
-    def _results(self, groups: pa.Table, state: pa.Table) -> pa.Table:
-        arrays = [groups[name].combine_chunks() for name in self._node.groups]
+    def _results(
+        self, groups: _Groups, state: pa.Table, extremes: dict[Call, pa.Array]
+    ) -> pa.Table:
+        arrays = [groups.rows[name] for name in self._node.groups]
         outputs = self._node.columns[len(self._node.groups) :]
         for call, column in zip(self._node.calls, outputs, strict=True):
-            arrays.append(_result(call, column.type, state))
-        schema = pa.schema([pa.field(c.name, c.type, True) for c in self._node.columns])
-        return pa.Table.from_arrays(arrays, schema=schema)
+            if call in extremes:
+                arrays.append(extremes[call])
+            else:
+                arrays.append(self._result(call, column.type, groups, state))
+        return pa.table(arrays, schema=self._output)
+
+    def _result(self, call: Call, arrow: pa.DataType, groups: _Groups, state: pa.Table) -> pa.Array:
+        if call.argument is None:
+            return whole(state[self._rows])
+        count, *kept = self._arguments[call.argument, call.distinct].kept(state)
+        if call.function == "count":
+            return count
+        compute = partial(sums.total if call.function == "sum" else sums.average, arrow=arrow)
+        return self._fitting(str(call), arrow, groups, compute, *kept, count.to_numpy())
+
+    def _fitting(
+        self,
+        what: str,
+        arrow: pa.DataType,
+        groups: _Groups,
+        compute: Callable[..., pa.Array],
+        *arrays: Sequence[Any],
+    ) -> pa.Array:
+        """What is computed from arrays by group. Raises `Overflow` that names the first group
+        for which it doesn't fit."""
+        try:
+            return compute(*arrays)
+        except pa.ArrowInvalid as error:
+
+            def fails(place: int) -> bool:
+                try:
+                    compute(*(array[: place + 1] for array in arrays))
+                except pa.ArrowInvalid:
+                    return True
+                return False
+
+            first = bisect_left(range(len(groups)), True, key=fails)
+            group = ", ".join(f"{name} = {groups.rows[name][first]}" for name in self._node.groups)
+            where = f" of the group {group}" if group else ""
+            raise Overflow(
+                f"{self._texts.get(what, what)}{where} does not fit {arrow}; cast its argument to "
+                "a wider type, or to DOUBLE"
+            ) from error
 
 
-def _result(call: Call, arrow: pa.DataType, state: pa.Table) -> pa.Array:
-    if call.argument is None:
-        return state["rows"].combine_chunks()
-    count = state[f"{call.argument} count"].combine_chunks()
-    if call.function == "count":
-        return count
-    total = state[f"{call.argument} sum"].combine_chunks()
-    if call.function == "sum":
-        return pc.if_else(pc.greater(count, 0), total.cast(arrow), pa.scalar(None, arrow))
-    averages = [
-        _average(total_, count_, arrow)
-        for total_, count_ in zip(total.to_pylist(), count.to_pylist(), strict=True)
-    ]
-    return pa.array(averages, arrow)
+class _Argument:
+    """What is kept of one argument: how many values it has, and their sum if that is asked for."""
+
+    def __init__(self, node: Aggregate, name: str, distinct: bool, prefix: str) -> None:
+        self.name = name
+        self.distinct = distinct
+        calls = [call for call in node.calls if (call.argument, call.distinct) == (name, distinct)]
+        self._summed = any(call.function in ("sum", "avg") for call in calls)
+        self.columns = [Column(f"{prefix}count", pa.int64(), False)]
+        if self._summed:
+            kept = sums.sum_type(node.input.column(name).type)
+            self.columns.append(Column(f"{prefix}sum", kept, False))
+
+    @property
+    def text(self) -> str:
+        return str(Call("sum", self.name, self.distinct))
+
+    def kept(self, state: pa.Table) -> list[pa.Array]:
+        """Count and perhaps sum by group."""
+        return [whole(state[column.name]) for column in self.columns]
+
+    def change(
+        self, values: pa.Array, weights: np.ndarray, ids: np.ndarray, count: int
+    ) -> list[pa.Array]:
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        counted = sums.add_up(pa.array(np.where(there, weights, 0)), ids, count)
+        if not self._summed:
+            return [counted]
+        return [counted, sums.weighted_sums(values, weights, ids, count)]
 
 
-def _average(total: Any, count: int, arrow: pa.DataType) -> Any:
-    """As Spark: decimals rounded half up to the result's scale, integers in double."""
-    if count == 0:
-        return None
-    if not pa.types.is_decimal(arrow):
-        return float(total) / count
-    sign, digits, exponent = total.as_tuple()
-    unscaled = int("".join(map(str, digits)))
-    shifted = unscaled * 10 ** (arrow.scale + exponent)
-    rounded = (2 * shifted + count) // (2 * count)
-    return Decimal((sign, tuple(map(int, str(rounded))), -arrow.scale))
+class _Groups:
+    """The groups of a delta: keys ascending, one row of the groups' columns for each, and which
+    of them every row of the delta is in."""
+
+    def __init__(self, delta: pa.Table, codec: GroupCodec, names: tuple[str, ...]) -> None:
+        encoded = codec.encode(delta).dictionary_encode()
+        order = pc.array_sort_indices(encoded.dictionary).to_numpy()
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        self.keys = encoded.dictionary.take(pa.array(order))
+        self.ids = rank[encoded.indices.to_numpy()]
+        first = np.full(len(order), -1, np.int64)
+        first[self.ids[::-1]] = np.arange(len(self.ids))[::-1]
+        self.rows = _normal(delta.select(list(names)).take(pa.array(first)))
+
+    def __len__(self) -> int:
+        return len(self.keys)
 
 
-def _sum_type(arrow: pa.DataType) -> pa.DataType | None:
-    """Decimals of 38 digits; for integers too, since Arrow's sums of 64 bits overflow silently."""
-    if pa.types.is_decimal(arrow):
-        return pa.decimal128(38, arrow.scale)
-    return pa.decimal128(38, 0) if pa.types.is_integer(arrow) else None
+def _valued(call: Call) -> bool:
+    return call.distinct or call.function in ("min", "max")
 
 
-def _times(values: pa.Array, weights: Any, arrow: pa.DataType) -> pa.Array:
-    """Values times weights, 0 where NULL; few rows have another weight than 1 or -1."""
-    values = values.fill_null(_zero(values.type)).cast(arrow)
-    product = pc.if_else(pa.array(weights > 0), values, pc.negate(values))
-    if np.all(np.abs(weights) == 1):
-        return product
-    exact = [v * int(abs(w)) for v, w in zip(product.to_pylist(), weights, strict=True)]
-    return pa.array(exact, arrow)
-
-
-def _add(left: pa.Table, right: pa.Table, schema: pa.Schema) -> pa.Table:
-    arrays = []
-    for field in schema:
-        mine, other = left[field.name], right[field.name].cast(field.type)
-        arrays.append(_sum(mine.combine_chunks(), other.combine_chunks(), field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _sum(left: pa.Array, right: pa.Array, arrow: pa.DataType) -> pa.Array:
-    if pa.types.is_decimal(arrow):
-        wide = pa.decimal256(39, arrow.scale)
-        return pc.add(left.cast(wide), right.cast(wide)).cast(arrow)
-    return pc.add_checked(left, right)
+def _free_prefix(names: tuple[str, ...]) -> str:
+    """What none of the names begins with: beside them, partial sums have names too."""
+    prefix = "_"
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
 
 
 def _normal(groups: pa.Table) -> pa.Table:
-    """Equal groups look equal: -0.0 is 0.0, as in Spark."""
+    """Equal groups look equal: -0.0 is 0.0 and there is one NaN, as in Spark."""
     for i, field in enumerate(groups.schema):
         if pa.types.is_floating(field.type):
-            zero = pa.scalar(0.0, field.type)
-            groups = groups.set_column(i, field, pc.add(groups[field.name], zero))
+            zero, nan = (pa.scalar(value, field.type) for value in (0.0, np.nan))
+            values = groups[field.name]
+            values = pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
+            groups = groups.set_column(i, field, values)
     return groups
-
-
-def _zero(arrow: pa.DataType) -> Any:
-    zero = Decimal(0).scaleb(-arrow.scale) if pa.types.is_decimal(arrow) else 0
-    return pa.scalar(zero, arrow)

@@ -1,7 +1,7 @@
 """The operator contract.
 
 Law: however the changes are batched, the sum of an operator's outputs equals the query over the
-sum of its inputs. An operator is a pure function of delta and state; what it reads and writes
+sum of its inputs. An operator is a pure function of deltas and state; what it reads and writes
 happens in one transaction of the shard, together with a note of the epoch, so a replay of an
 epoch never reaches it.
 """
@@ -9,36 +9,120 @@ epoch never reaches it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+
+from everview.errors import Damaged
+
+Bag = tuple[np.ndarray, list[bytes], np.ndarray]
 
 
 class State(Protocol):
-    """Byte values by key, of one shard of one operator, in one transaction."""
+    """Of one shard of one operator, in one transaction: values by key, and bags of rows by key.
+
+    A bag is a multiset of byte strings. Keys are given in ascending order, each once; rows of a
+    bag are prefix-free where their order matters.
+    """
 
     def get_many(self, keys: list[bytes]) -> list[bytes]:
-        """The values of ascending keys, b"" where there is none."""
+        """The values of keys, b"" where there is none."""
 
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
-        """Set the values of ascending keys; b"" removes one."""
+        """Set the values of keys; b"" removes one."""
+
+    def get_bags(self, keys: list[bytes]) -> Bag:
+        """All rows under the keys: the place of each one's key, the row, how often it is there.
+
+        Places ascend. A row may come more than once, each time with a part of its count.
+        """
+
+    def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
+        """Add a weight (not 0) to how often rows[i] is under keys[i]; each pair comes once.
+
+        Raises `Damaged` if a row would be there a negative number of times.
+        """
+
+    def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]:
+        """How often rows[i] is under keys[i]."""
+
+    def first(self, key: bytes, last: bool = False) -> bytes | None:
+        """The least row under a key, or the greatest; None if there is none."""
+
+    def scan_bags(
+        self, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes, int]]:
+        """(key, row, count) for keys from start to stop inclusive, in order; rows as in `get_bags`.
+
+        Keys that agree in their first 495 bytes may come in any order, and perhaps cut there; so
+        may keys outside the range that agree in them with start or stop.
+        """
 
 
-class MemoryState(dict[bytes, bytes]):
-    """State in a dict, for tests and for what needs no memory of its own."""
+class MemoryState:
+    """State in memory, for tests and for what is computed once and kept by no one."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.bags: dict[bytes, Counter[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self.values) + sum(map(len, self.bags.values()))
 
     def get_many(self, keys: list[bytes]) -> list[bytes]:
-        return [self.get(key, b"") for key in keys]
+        return [self.values.get(key, b"") for key in keys]
 
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
         for key, value in zip(keys, values, strict=True):
             if value:
-                self[key] = value
+                self.values[key] = value
             else:
-                self.pop(key, None)
+                self.values.pop(key, None)
+
+    def get_bags(self, keys: list[bytes]) -> Bag:
+        found = [
+            (place, row, count)
+            for place, key in enumerate(keys)
+            for row, count in self.bags.get(key, {}).items()
+        ]
+        places, rows, counts = zip(*found, strict=True) if found else ((), (), ())
+        return np.array(places, np.int64), list(rows), np.array(counts, np.uint32)
+
+    def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
+        for key, row, weight in zip(keys, rows, weights, strict=True):
+            bag = self.bags.setdefault(key, Counter())
+            bag[row] += weight
+            if bag[row] < 0:
+                raise Damaged("a row of state would be there a negative number of times")
+            if bag[row] == 0:
+                del bag[row]
+            if not bag:
+                del self.bags[key]
+
+    def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]:
+        pairs = zip(keys, rows, strict=True)
+        return [self.bags.get(key, Counter())[row] for key, row in pairs]
+
+    def first(self, key: bytes, last: bool = False) -> bytes | None:
+        bag = self.bags.get(key)
+        return None if bag is None else (max if last else min)(bag)
+
+    def scan_bags(
+        self, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes, int]]:
+        for key in sorted(self.bags):
+            if key >= start and (stop is None or key <= stop):
+                for row in sorted(self.bags[key]):
+                    yield key, row, self.bags[key][row]
 
 
 class Operator(ABC):
     @abstractmethod
-    def apply(self, delta: pa.Table, state: State) -> pa.Table:
-        """The delta of the output that the delta of the input makes; updates the state."""
+    def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
+        """The delta of the output that the deltas of the inputs make; updates the state.
+
+        There is a delta for each input of the node, in its order; some may have no rows.
+        """

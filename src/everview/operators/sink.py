@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from everview.codec import RowCodec
 from everview.codec.groups import GroupCodec
 from everview.codec.rows import Encoded, join
-from everview.delta import rows_of, weights_of
+from everview.delta import rows_of
 from everview.errors import Damaged
+from everview.operators.bags import Bagged, BagRows, bagged
 from everview.operators.base import State
 from everview.schema import Column
 
@@ -37,18 +37,23 @@ class ViewSink:
     def __init__(self, columns: tuple[Column, ...], key: tuple[str, ...]) -> None:
         self.columns = columns
         self._keys = GroupCodec([column for column in columns if column.name in key])
+        self._rest = BagRows([column for column in columns if column.name not in key])
         self._rows = RowCodec([*columns, Column(COUNT, pa.int64(), False)], 1)
 
     def apply(self, delta: pa.Table, state: State, epoch: int, committed: int) -> int:
         """Apply a delta; returns how many keys it touched."""
-        delta, keys, totals = self._by_key(delta)
+        changed = bagged(delta, self._keys.encode(delta), self._rest.encode(delta))
+        keys = changed.unique.to_pylist()
+        if not keys:
+            return 0
         stored = state.get_many(keys)
         previous = [current(value, committed) for value in stored]
-        counts = totals + self._counts(previous)
+        counts = changed.totals() + self._counts(previous)
         if np.any(counts < 0):
             raise Damaged("a row would be in the view a negative number of times")
-        fresh = self._encode(rows_of(delta), counts)
-        came = weights_of(delta) > 0
+        last = _last(changed)
+        fresh = self._encode(rows_of(changed.rows.take(pa.array(last))), counts)
+        came = changed.weights[last] > 0
         rows = [
             b"" if count == 0 else (new if new_row else self._recounted(old, int(count)))
             for new, old, count, new_row in zip(fresh, previous, counts, came, strict=True)
@@ -56,17 +61,6 @@ class ViewSink:
         values = [split_row(epoch, new, old) for new, old in zip(rows, previous, strict=True)]
         state.put_many(keys, values)
         return len(keys)
-
-    def _by_key(self, delta: pa.Table) -> tuple[pa.Table, list[bytes], np.ndarray]:
-        """One row for each key, the last that came if one did, and the keys' total weights."""
-        keys = self._keys.encode(delta)
-        order = np.lexsort((weights_of(delta) > 0, _ranks(keys)))
-        keys, delta = keys.take(pa.array(order)), delta.take(pa.array(order))
-        last = np.append(_differ(keys), True)
-        ends = np.flatnonzero(last)
-        sums = np.add.reduceat(weights_of(delta), np.append(0, ends[:-1] + 1))
-        picked = pa.array(ends)
-        return delta.take(picked), keys.take(picked).to_pylist(), sums
 
     def _counts(self, rows: list[bytes]) -> np.ndarray:
         there = [row for row in rows if row]
@@ -131,11 +125,9 @@ def repeated(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
-def _ranks(keys: pa.BinaryArray) -> np.ndarray:
-    ranks: np.ndarray = pc.rank(keys, sort_keys="ascending", tiebreaker="dense").to_numpy()
-    return ranks
-
-
-def _differ(keys: pa.BinaryArray) -> np.ndarray:
-    found: np.ndarray = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
-    return found
+def _last(changed: Bagged) -> np.ndarray:
+    """The place of one row for each key: one that came, if any did."""
+    order = np.lexsort((changed.weights > 0, changed.which))
+    ends = np.searchsorted(changed.which, np.arange(len(changed.unique)), "right")
+    last: np.ndarray = order[ends - 1]
+    return last

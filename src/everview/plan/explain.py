@@ -1,27 +1,262 @@
-"""A plan as a person reads it: a tree, the view on top, with what runs where."""
+"""A plan as a person reads it: which nodes there are, in which round and where each runs, how it
+is maintained, and what it keeps.
+
+`explain` gives a document, all of it plain data; `as_text` draws it as a tree, the view on top.
+A node with one input stands right above it, and one with several above the branches of its inputs.
+"""
 
 from __future__ import annotations
 
-from everview.plan.nodes import Aggregate, Node, Source
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from everview.plan.distribution import (
+    Distribution,
+    distribution,
+    keyed_by,
+    lies,
+    shards_by,
+    shuffles,
+)
+from everview.plan.nodes import OPERATORS, Join, Node
+
+WIDTH = 120
+INCREMENTAL = "incremental"
+REREADS = "re-reads all rows of its left side when the row of its right side changes"
+_STATELESS, _OPERATOR = "Spark", "operator"
+_OWN_WIDTH = 36  # of a label, at least, however deep the tree
+_MOST_OF_PLACE = 40
+_PLAIN = re.compile(r"`(\w+)`")
+
+# What a node's state holds: (rows, bytes on disk); None if there is none yet.
+Size = Callable[[Node | None], tuple[int, int] | None]
+Document = dict[str, Any]
 
 
-def explain(plan: Node) -> str:
-    lines = ["view: rows kept by key, as (epoch, new, previous)"]
-    lines += _tree(plan, "")
+def explain(
+    plan: Node,
+    key: tuple[str, ...],
+    size: Size = lambda node: None,
+    shared: Callable[[Node], list[str]] = lambda node: [],
+) -> Document:
+    """The document of a view with this plan and key.
+
+    `size` is asked for every operator, and with None for the view's own rows; `shared` says which
+    other views use an operator's state.
+    """
+    by = keyed_by(plan, key)
+    below = _document(plan, size, shared)
+    top = {
+        "kind": "view",
+        "label": "view",
+        "copied": False,
+        "round": below["round"] + (not lies(plan, by)),
+        "by": _names(by),
+        "place": _place(plan, by),
+        "runs": _OPERATOR,
+        "maintained": INCREMENTAL,
+        "state": _state(size(None)),
+        "shared_with": [],
+        "inputs": [below],
+    }
+    states = {part["identity"]: part["state"] for part in _parts(below) if part["state"]}
+    kept = [*states.values(), *([top["state"]] if top["state"] else [])]
+    rereading = {p["identity"] for p in _parts(below) if p["maintained"] != INCREMENTAL}
+    but = f", but {len(rereading)} of its operators may re-read" if rereading else ""
+    return {
+        "key": list(key),
+        "rounds": top["round"],
+        "maintained": INCREMENTAL + but,
+        "state": {what: sum(one[what] for one in kept) for what in ("rows", "bytes")},
+        "plan": top,
+    }
+
+
+def _document(
+    node: Node, size: Size, shared: Callable[[Node], list[str]], copied: bool = False
+) -> Document:
+    is_operator = isinstance(node, OPERATORS)
+    needed = shards_by(node) if is_operator else (None,) * len(node.inputs())
+    below = [
+        _document(one, size, shared, is_operator and by is None)
+        for one, by in zip(node.inputs(), needed, strict=True)
+    ]
+    by = needed[0] if is_operator else distribution(node)
+    return {
+        "kind": node.kind,
+        "label": _PLAIN.sub(r"\1", node.label()),
+        "identity": node.identity(),
+        "round": max((one["round"] for one in below), default=1) + shuffles(node),
+        "by": _names(by),
+        "place": _place(node.inputs()[0], by) if is_operator else None,
+        "copied": copied,
+        "runs": _OPERATOR if is_operator else _STATELESS,
+        "maintained": REREADS if _rereads(node) else INCREMENTAL,
+        "state": _state(size(node)) if is_operator else None,
+        "shared_with": shared(node) if is_operator else [],
+        "inputs": below,
+    }
+
+
+def _rereads(node: Node) -> bool:
+    """A join without keys has the one row of a scalar subquery on its right."""
+    return isinstance(node, Join) and not node.left_keys
+
+
+def _names(by: Distribution) -> list[str] | None:
+    return None if by is None else [min(place) for place in by]
+
+
+def _place(node: Node, by: Distribution) -> str:
+    names = _names(by) or []
+    if len(names) > 1 and set(names) == set(node.names()):
+        return "by whole row"
+    return f"by {', '.join(names)}" if names else "one shard"
+
+
+def _state(size: tuple[int, int] | None) -> Document | None:
+    return None if size is None else {"rows": size[0], "bytes": size[1]}
+
+
+def _parts(document: Document) -> Iterator[Document]:
+    yield document
+    for one in document["inputs"]:
+        yield from _parts(one)
+
+
+def as_text(document: Document, width: int = WIDTH) -> str:
+    """The document as lines of about `width` columns; what is cut there is whole in the document.
+
+    A part that has operators and comes again is drawn once.
+    """
+    lines = [*_header(document), ""]
+    drawn = list(_draw(document["plan"], "", "", set()))
+    titles = ("round", "runs in", "state rows", "bytes")
+    cells = [_cells(line.node) for line in drawn]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    room = width - sum(widths) - 2 * len(widths)
+    trees = [line.before + _cut(line.label, room - len(line.before)) for line in drawn]
+    trees = ["plan", *trees]
+    wide = max(map(len, trees))
+    for tree, (number, where, rows, size), notes in zip(
+        trees, [titles, *cells], [[], *(line.notes for line in drawn)], strict=True
+    ):
+        line = f"{number:>{widths[0]}}  {tree:<{wide}}  {where:<{widths[1]}}"
+        lines.append(f"{line}  {rows:>{widths[2]}}  {size:>{widths[3]}}".rstrip())
+        lines += [" " * (widths[0] + 2) + note for note in notes]
     return "\n".join(lines)
 
 
-def _tree(node: Node, indent: str) -> list[str]:
-    lines = [f"{indent}└─ {node.label()}   [{_where(node)}]"]
-    for one in node.inputs():
-        lines += _tree(one, indent + "   ")
-    return lines
+def _header(document: Document) -> Iterator[str]:
+    status = document.get("status", "not created")
+    told = {
+        "live": f"live, at epoch {document.get('epoch')}",
+        "new": "new, to be loaded when it is first maintained",
+        "stopped": f"stopped, at epoch {document.get('epoch')}: {document.get('error')}",
+    }
+    yield f"view {document.get('view', '')}: {told.get(status, status)}"
+    yield f"key: {', '.join(document['key']) or 'none, it has one row'}"
+    if document.get("order"):
+        yield f"order of reading: {', '.join(document['order'])}"
+    state = document["state"]
+    kept = f"{state['rows']:,} state rows, {readable_bytes(state['bytes'])} on disk"
+    if status == "not created":
+        kept = f"of its state {kept} are there already" if state["bytes"] else "no state yet"
+    rounds = f"{document['rounds']} round{'s' * (document['rounds'] > 1)}"
+    yield f"{rounds}, {kept}; maintained: {document['maintained']}"
 
 
-def _where(node: Node) -> str:
-    if isinstance(node, Source):
-        return "change log"
-    if isinstance(node, Aggregate):
-        keys = ", ".join(node.groups) or "one shard"
-        return f"operator with state, by {keys}; incremental"
-    return "engine; stateless"
+@dataclass(frozen=True)
+class _Line:
+    """A node in the tree: what stands before it, its label, and what is said under it."""
+
+    node: Document
+    before: str
+    label: str
+    notes: list[str]
+
+
+def _draw(node: Document, before: str, below: str, drawn: set[str]) -> Iterator[_Line]:
+    """The node and what is under it, to the right of `before` and `below`."""
+    if node.get("identity") in drawn:
+        yield _Line({**node, "state": None}, before, node["label"], [f"{below}· as above"])
+        return
+    if any(part["runs"] == _OPERATOR for part in _parts(node)):
+        drawn.add(node.get("identity", ""))
+    *others, last = node["inputs"] or [None]
+    bar = below + "│  " * bool(others)
+    yield _Line(node, before, node["label"], [f"{bar}· {note}" for note in _notes(node)])
+    for one in others:
+        yield from _draw(one, below + "├─ ", below + "│  ", drawn)
+    if last is not None:
+        branch = bool(others)
+        yield from _draw(last, below + "└─ " * branch, below + "   " * branch, drawn)
+
+
+def _notes(node: Document) -> Iterator[str]:
+    if node["maintained"] != INCREMENTAL:
+        yield node["maintained"]
+    if any(one["copied"] for one in node["inputs"]):
+        yield "its right side is copied to every shard"
+    if node["shared_with"]:
+        yield f"shared with {', '.join(node['shared_with'])}"
+
+
+def _cells(node: Document) -> tuple[str, str, str, str]:
+    where = ", ".join(filter(None, [node["runs"], node["place"]]))
+    if len(where) > _MOST_OF_PLACE:
+        where = where[: _MOST_OF_PLACE - 1] + "…"
+    state = node["state"]
+    rows, size = (f"{state['rows']:,}", readable_bytes(state["bytes"])) if state else ("", "")
+    return str(node["round"]), where, rows, size
+
+
+def _cut(label: str, room: int) -> str:
+    """Of the label as many parts as there is room for, and how many more there are."""
+    room = max(room, _OWN_WIDTH)
+    if len(label) <= room:
+        return label
+    parts, separator = _split(label)
+    for shown in range(len(parts) - 1, 0, -1):
+        text = separator.join(parts[:shown]) + separator.rstrip()
+        text += f" … {len(parts) - shown} more"
+        text += ")" * (text.count("(") - text.count(")"))
+        if len(text) <= room:
+            return text
+    return separator.join(parts)[: room - 1] + "…"
+
+
+def _split(label: str) -> tuple[list[str], str]:
+    """The parts of a label's outermost list, those that say most first; what is between them."""
+    kind, _, rest = label.partition(" ")
+    if kind == "filter":
+        parts = _outermost(rest, " AND ")
+        parts.sort(key=lambda part: "IS NOT NULL" in part)
+        return [f"filter {parts[0]}", *parts[1:]], " AND "
+    if kind == "project":
+        parts = _outermost(rest, ", ")
+        parts.sort(key=lambda part: "(" not in part)
+        return [f"project {parts[0]}", *parts[1:]], ", "
+    return _outermost(label, ", ") if kind == "source" else [label], ", "
+
+
+def _outermost(text: str, separator: str) -> list[str]:
+    """A text split at those separators that are in the fewest parentheses."""
+    depths = accumulate((character == "(") - (character == ")") for character in text)
+    found = [(depth, at) for at, depth in enumerate(depths) if text.startswith(separator, at)]
+    outer = [at for depth, at in found if depth == min(found)[0]]
+    starts, ends = [0, *(at + len(separator) for at in outer)], [*outer, len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def readable_bytes(count: int) -> str:
+    """312 B, 4.1 kB, 27 MB"""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.1f} {unit}" if size < 10 and unit != "B" else f"{size:.0f} {unit}"

@@ -1,38 +1,54 @@
-"""Which columns tell a view's rows apart: its groups, or the key of its table, if it shows them."""
+"""Which columns tell a view's rows apart, as far as groups, tables' keys and joins by them say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
+from everview.plan.nodes import Aggregate, Filter, Join, Node, Project, Source, Threshold, TopK
+from everview.schema import unquoted
+
+Key = tuple[str, ...] | None
 
 
 def view_key(plan: Node, key_of_table: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
     """Names of view columns that are unique together; all of them if none are known to be."""
-    names = {column.name: column.name for column in plan.columns}
-    node = plan
-    while isinstance(node, Project | Filter):
-        if isinstance(node, Project):
-            made = {
-                column.name: text.strip("`")
-                for column, text in zip(node.columns, node.expressions, strict=True)
-            }
-            below = {column.name for column in node.input.columns}
-            names = {shown: made[name] for shown, name in names.items() if made[name] in below}
-        node = node.input
-    unique = _unique(node, key_of_table)
-    shown_by = {name: shown for shown, name in reversed(names.items())}
-    if unique is not None and all(name in shown_by for name in unique):
-        return tuple(shown_by[name] for name in unique)
-    return tuple(column.name for column in plan.columns)
+    found = _unique(plan, key_of_table)
+    return tuple(plan.names()) if found is None else found
 
 
-def _unique(node: Node, key_of_table: Callable[[str], tuple[str, ...]]) -> tuple[str, ...] | None:
+def _unique(node: Node, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
     """Columns of a node that are unique together, if any are known to be."""
     if isinstance(node, Aggregate):
         return node.groups
+    if isinstance(node, Filter | Threshold | TopK):
+        return _unique(node.input, key_of_table)
     if isinstance(node, Source):
         named = {read: column.name for read, column in zip(node.read, node.columns, strict=True)}
         key = key_of_table(node.table)
         return tuple(named[name] for name in key) if set(key) <= set(named) else None
+    if isinstance(node, Project):
+        made = zip(node.expressions, node.names(), strict=True)
+        shown = {unquoted(text): name for text, name in reversed(list(made))}
+        return _renamed(_unique(node.input, key_of_table), shown)
+    if isinstance(node, Join):
+        return _of_join(node, key_of_table)
     return None
+
+
+def _of_join(node: Join, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
+    left, right = _unique(node.left, key_of_table), _unique(node.right, key_of_table)
+    if node.how in ("semi", "anti"):
+        return left
+    if right is not None and set(right) <= set(node.right_keys):
+        return left
+    shown = dict(zip(node.right.names(), node.names()[len(node.left.columns) :], strict=True))
+    renamed = _renamed(right, shown)
+    if node.how == "inner" and left is not None and set(left) <= set(node.left_keys):
+        return renamed
+    return None if left is None or renamed is None else (*left, *renamed)
+
+
+def _renamed(key: Key, shown: dict[str, str]) -> Key:
+    if key is None or not all(name in shown for name in key):
+        return None
+    return tuple(shown[name] for name in key)

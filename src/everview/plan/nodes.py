@@ -1,16 +1,19 @@
 """Plan nodes: frozen, comparable, and the same after a round trip through JSON.
 
-Expressions are Spark SQL text over the columns of a node's input. Column names are unique within
-a plan, so that text never needs a qualifier.
+Expressions are Spark SQL text over the columns of a node's input, whose names are unique there, so
+that text never needs a qualifier. Names come from the query's own names and never from where in a
+plan a node stands: equal parts of different queries are equal nodes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from hashlib import blake2b
 from typing import Any, ClassVar
 
-from everview.schema import Column
+from everview.schema import Column, unquoted
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class Node:
     columns: tuple[Column, ...]
 
     def inputs(self) -> tuple[Node, ...]:
-        return ()
+        found = (getattr(self, field.name) for field in fields(self))
+        return tuple(node for value in found for node in _nodes(value))
 
     def walk(self) -> Iterator[Node]:
         for node in self.inputs():
@@ -35,27 +39,26 @@ class Node:
     def label(self) -> str:
         return self.kind
 
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def column(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+    def identity(self) -> str:
+        """The same for equal nodes, and only for them."""
+        text = json.dumps(self.to_json(), sort_keys=True)
+        return blake2b(text.encode(), digest_size=10).hexdigest()
+
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "columns": [column.to_json() for column in self.columns],
-            "inputs": [node.to_json() for node in self.inputs()],
-        }
+        values = {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
+        return {"kind": self.kind, **values}
 
     @staticmethod
     def from_json(document: dict[str, Any]) -> Node:
-        made: Node = _KINDS[document["kind"]]._read(
-            document,
-            tuple(Column.from_json(column) for column in document["columns"]),
-            [Node.from_json(one) for one in document["inputs"]],
-        )
+        kind = _KINDS[document["kind"]]
+        made: Node = kind(**{f.name: _from_json(document[f.name]) for f in fields(kind)})
         return made
-
-    @classmethod
-    def _read(
-        cls, document: dict[str, Any], columns: tuple[Column, ...], inputs: list[Node]
-    ) -> Node:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,6 @@ class Source(Node):
     def label(self) -> str:
         return f"source {self.table} ({', '.join(self.read)})"
 
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"table": self.table, "read": list(self.read)}
-
-    @classmethod
-    def _read(
-        cls, document: dict[str, Any], columns: tuple[Column, ...], inputs: list[Node]
-    ) -> Node:
-        return cls(columns, document["table"], tuple(document["read"]))
-
 
 @dataclass(frozen=True)
 class Filter(Node):
@@ -85,20 +79,8 @@ class Filter(Node):
     input: Node
     condition: str
 
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
     def label(self) -> str:
         return f"filter {self.condition}"
-
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"condition": self.condition}
-
-    @classmethod
-    def _read(
-        cls, document: dict[str, Any], columns: tuple[Column, ...], inputs: list[Node]
-    ) -> Node:
-        return cls(columns, inputs[0], document["condition"])
 
 
 @dataclass(frozen=True)
@@ -109,20 +91,18 @@ class Project(Node):
     input: Node
     expressions: tuple[str, ...]
 
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
     def label(self) -> str:
-        return f"project {', '.join(self.expressions)}"
+        made = zip(self.expressions, self.names(), strict=True)
+        texts = [text if unquoted(text) == name else f"{text} AS {name}" for text, name in made]
+        return f"project {', '.join(texts)}"
 
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"expressions": list(self.expressions)}
 
-    @classmethod
-    def _read(
-        cls, document: dict[str, Any], columns: tuple[Column, ...], inputs: list[Node]
-    ) -> Node:
-        return cls(columns, inputs[0], tuple(document["expressions"]))
+@dataclass(frozen=True)
+class Union(Node):
+    """All rows of all inputs, whose columns have the same names and types."""
+
+    kind = "union"
+    parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
@@ -131,6 +111,10 @@ class Call:
 
     function: str
     argument: str | None
+    distinct: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.function}({'DISTINCT ' * self.distinct}{self.argument or '*'})"
 
 
 @dataclass(frozen=True)
@@ -142,23 +126,113 @@ class Aggregate(Node):
     groups: tuple[str, ...]
     calls: tuple[Call, ...]
 
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
+    def label(self) -> str:
+        calls = ", ".join(map(str, self.calls))
+        groups = f" by ({', '.join(self.groups)})" if self.groups else " of all rows"
+        return f"aggregate{groups}{': ' * bool(calls)}{calls}"
+
+
+@dataclass(frozen=True)
+class Join(Node):
+    """Rows of the left with those of the right whose keys are equal.
+
+    `how`: inner and left give the columns of both; semi and anti those of the left, for rows that
+    have a match or have none. `null_safe[i]`: NULL equals NULL in the i-th key. A `replicated`
+    right side is small, and kept whole with every shard of the left.
+    """
+
+    kind = "join"
+    left: Node
+    right: Node
+    how: str
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    null_safe: tuple[bool, ...]
+    replicated: bool
 
     def label(self) -> str:
-        calls = ", ".join(f"{call.function}({call.argument or '*'})" for call in self.calls)
-        return f"aggregate by ({', '.join(self.groups)}): {calls}"
-
-    def to_json(self) -> dict[str, Any]:
-        calls = [[call.function, call.argument] for call in self.calls]
-        return super().to_json() | {"groups": list(self.groups), "calls": calls}
-
-    @classmethod
-    def _read(
-        cls, document: dict[str, Any], columns: tuple[Column, ...], inputs: list[Node]
-    ) -> Node:
-        calls = tuple(Call(function, argument) for function, argument in document["calls"])
-        return cls(columns, inputs[0], tuple(document["groups"]), calls)
+        pairs = zip(self.left_keys, self.right_keys, self.null_safe, strict=True)
+        on = [f"{left} {'<=>' if safe else '='} {right}" for left, right, safe in pairs]
+        side = ", right side replicated" if self.replicated else ""
+        return f"{self.how} join on {' AND '.join(on) or 'true'}{side}"
 
 
-_KINDS: dict[str, Any] = {node.kind: node for node in (Source, Filter, Project, Aggregate)}
+@dataclass(frozen=True)
+class Threshold(Node):
+    """Rows whose column compares with the one value of `scalar`, a plan of at most one row."""
+
+    kind = "threshold"
+    input: Node
+    scalar: Node
+    column_: str
+    comparison: str
+
+    def label(self) -> str:
+        return f"threshold {self.column_} {self.comparison} {self.scalar.columns[0].name}"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A column to sort by."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+    def __str__(self) -> str:
+        nulls = (
+            ""
+            if self.nulls_first != self.descending
+            else (" NULLS FIRST" if self.nulls_first else " NULLS LAST")
+        )
+        return f"{self.column}{' DESC' * self.descending}{nulls}"
+
+
+@dataclass(frozen=True)
+class TopK(Node):
+    """The first rows in an order; between rows that are equal in it, their bytes decide."""
+
+    kind = "top-k"
+    input: Node
+    order: tuple[Order, ...]
+    limit: int
+
+    def label(self) -> str:
+        return f"top {self.limit} by ({', '.join(map(str, self.order))})"
+
+
+_KINDS: dict[str, Any] = {
+    node.kind: node for node in (Source, Filter, Project, Union, Aggregate, Join, Threshold, TopK)
+}
+_PARTS: dict[str, Any] = {part.__name__: part for part in (Column, Call, Order)}
+
+
+def _nodes(value: Any) -> tuple[Node, ...]:
+    if isinstance(value, Node):
+        return (value,)
+    return tuple(one for one in value if isinstance(one, Node)) if isinstance(value, tuple) else ()
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Column):
+        return {"part": "Column", **value.to_json()}
+    if isinstance(value, Call | Order):
+        return {"part": type(value).__name__, **vars(value)}
+    if isinstance(value, tuple):
+        return [_to_json(one) for one in value]
+    return value.to_json() if isinstance(value, Node) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(one) for one in value)
+    if not isinstance(value, dict):
+        return value
+    part = value.get("part")
+    if part is None:
+        return Node.from_json(value)
+    fields_ = {name: field for name, field in value.items() if name != "part"}
+    return Column.from_json(fields_) if part == "Column" else _PARTS[part](**fields_)
+
+
+OPERATORS = (Aggregate, Join, Threshold, TopK)

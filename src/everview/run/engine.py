@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,10 @@ from everview.run.source import SailDataSource
 ENGINES = ("spark", "sail")
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
+    # an epoch is one small job whose partitions are known; replanning it stage by stage costs more
+    "spark.sql.adaptive.enabled": "false",
 }
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 _OF_READING = (
     errors.DatabaseError,
@@ -49,7 +51,9 @@ _OF_READING = (
     SqlError,
 )
 _NAMED = re.compile(r"\b([A-Z]\w+): (.+)$", re.MULTILINE)
+_WITHIN = re.compile(r"\b([A-Z]\w+): (?=(.+)$)", re.MULTILINE)  # also those inside another
 _TRACE = re.compile(r";\n'|\n\s*(?:JVM stacktrace|at |Traceback)")
+_EXTERNAL = "External error: "
 _starting = threading.RLock()
 
 
@@ -106,7 +110,9 @@ class Engine:
     def _select(self, sql: str, frames: Callable[[], dict[str, DataFrame]]) -> pa.Table:
         with self._turn, ExitStack() as views:
             try:
-                for name, frame in frames().items():
+                found = frames()
+                self.session.conf.set(PUSHDOWN, str(_reads_once(sql, found)).lower())
+                for name, frame in found.items():
                     for view in self._spellings(name, sql):
                         frame.createOrReplaceTempView(self._quoted(view))
                         views.callback(self.session.catalog.dropTempView, view)
@@ -136,13 +142,25 @@ def start(name: str) -> Engine:
     return Engine(name, session)
 
 
+def _reads_once(sql: str, tables: Iterable[str]) -> bool:
+    """Whether the query surely reads each table once: only then may filters be pushed down.
+
+    Spark 4.2 mixes up what it pushed into two scans of one Python source, and loses a filter.
+    """
+    words = re.findall(r"\w+", sql.lower())
+    once = all(len(re.findall(re.escape(t.lower()), sql.lower())) <= 1 for t in tables)
+    return once and "with" not in words
+
+
 def readable(error: PySparkException) -> EverviewError:
     """The error without Spark's traces; Everview's own, where one is behind it."""
     text = str(error)
-    for name, message in _NAMED.findall(text):
+    for name, message in _WITHIN.findall(text):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, _OF_READING):
             return kind(message)
+    if "Traceback" in text and (last := _NAMED.findall(text)):
+        return SqlError(": ".join(last[-1]).replace("RuntimeError: ", "").replace(_EXTERNAL, ""))
     wrong = isinstance(error, AnalysisException | IllegalArgumentException)
     return (InvalidSql if wrong else SqlError)(_TRACE.split(text)[0].strip())
 

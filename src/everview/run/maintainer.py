@@ -2,60 +2,65 @@
 
 Progress is in the store alone: the document `epoch` has the committed epoch and its positions in
 every table's log; `intent` has the epoch that was begun. An intent without its commit is run again
-with the same ranges; what was applied already answers from its outbox.
+with the same ranges; what was applied already answers from its outbox. A view's document says
+where its operators keep their state; equal operators of several views keep it once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
-from everview.plan.nodes import Node
+from everview.errors import DataError, EverviewError, SqlError
+from everview.plan.nodes import OPERATORS, Node
 from everview.run.engine import Engine, readable
-from everview.run.rounds import Step, program
+from everview.run.rounds import Program
+from everview.run.watching import Epoch, Watcher
+from everview.run.workers import Step
+from everview.view import age_of, oldest_pending
 
 if TYPE_CHECKING:
     from everview.stores.embedded import EmbeddedStore
 
 Positions = dict[str, dict[int, int]]
+View = dict[str, Any]
 CONSUMER = "everview"
+MOST_CHANGES = 500_000
 
 
 @dataclass
 class Report:
-    """What `maintain` did."""
+    """What `maintain` did; `failed` says why views had to stop."""
 
     epochs: int = 0
     changes: int = 0
     rows: int = 0
     seconds: float = 0.0
     loaded: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    watch: Watcher = field(default_factory=Watcher, repr=False, compare=False)
 
 
-def maintain(store: EmbeddedStore, engine: Engine) -> Report:
+def maintain(store: EmbeddedStore, engine: Engine, watch: Watcher | None = None) -> Report:
     """Bring every view up to the newest change; waits while another process does so."""
-    report, begun = Report(), time.monotonic()
+    report, begun = Report(watch=watch or Watcher()), time.monotonic()
     with store.maintaining():
-        try:
-            _load_new(store, engine, report)
-            while _run_epoch(store, engine, report):
-                pass
-        except PySparkException as error:
-            raise readable(error) from error
+        _load_new(store, engine, report)
+        while _run_epoch(store, engine, report):
+            pass
     report.seconds = time.monotonic() - begun
     return report
 
 
-def forget_view(store: EmbeddedStore, name: str) -> str:
-    """Stop maintaining a view, and keeping the logs of tables that no other view reads.
-
-    Returns where its state is, which nothing uses any more.
-    """
+def forget_view(store: EmbeddedStore, name: str) -> None:
+    """Stop maintaining a view, and keeping what no other view needs: state and logs."""
     with store.maintaining():
         views = store.documents("view/")
         gone = views.pop(f"view/{name.lower()}")
@@ -66,26 +71,56 @@ def forget_view(store: EmbeddedStore, name: str) -> str:
             kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
             changes["epoch"] = epoch | {"positions": kept}
         store.store_documents(changes)
+        _drop_states(store, gone["states"].values(), views.values())
     for table in unused:
         store.unregister(table, CONSUMER)
-    return str(gone["state"])
+
+
+def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[View]) -> None:
+    used = {state for view in views for state in view["states"].values()}
+    for state in set(states) - used:
+        store.drop_state(state)
 
 
 def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> None:
     """Load views that were just created, as of the committed epoch."""
-    for name, view in store.documents("view/").items():
-        if view["status"] != "new":
-            continue
+    new = {n: view for n, view in store.documents("view/").items() if view["status"] == "new"}
+    for number, (name, view) in enumerate(new.items(), 1):
+        report.watch.loading(view["name"], number, len(new))
+        begun = time.monotonic()
         epoch = store.document("epoch") or {"number": 1, "positions": {}}
         positions = _read_positions(epoch["positions"])
         for table in _tables(view):
             if table not in positions:
                 positions[table] = {r: held.last for r, held in store.log(table).items()}
                 store.register(table, CONSUMER, positions[table])
-        store.store_documents({"epoch": _epoch(epoch["number"], positions)})
-        report.rows += _run(store, engine, [view], epoch["number"], None, positions)
+        view, fresh = _with_states(store, view)
+        store.store_documents({"epoch": _epoch(epoch["number"], positions), name: view})
+        step = Step(store.path, tuple(view["shards"]), epoch["number"], None, positions)
+        try:
+            report.rows += _run(engine, [view], step, fresh)
+        except (SqlError, DataError) as error:
+            _stop(store, view, 0, {}, error, report)
+            continue
         store.store_documents({name: view | {"status": "live"}})
         report.loaded.append(view["name"])
+        report.watch.loaded(view["name"], time.monotonic() - begun)
+
+
+def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]]:
+    """The view with a place for each operator's state: that of an equal one, or a fresh one."""
+    others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
+    _drop_states(store, view["states"].values(), others)
+    plan = Node.from_json(view["plan"])
+    operators = {node.identity() for node in plan.walk() if isinstance(node, OPERATORS)}
+    live = _states([other for other in others if other["status"] == "live"])
+    fresh = {identity: uuid.uuid4().hex[:12] for identity in sorted(operators - set(live))}
+    shared = {identity: live[identity] for identity in operators & set(live)}
+    states = {**shared, **fresh, "view": uuid.uuid4().hex[:12]}
+    for state in set(states.values()) - set(shared.values()):
+        for shard in view["shards"]:
+            store.shard(state, shard, create=True)
+    return view | {"states": states}, fresh
 
 
 def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
@@ -97,43 +132,110 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
     start = _read_positions(epoch["positions"])
     intent = store.document("intent")
     if intent is None or intent["number"] <= epoch["number"]:
-        used = {table for view in views for table in _tables(view)}
-        end = {t: {r: held.last for r, held in store.log(t).items()} for t in used}
-        end = {t: end.get(t, start[t]) for t in start}
+        end = _cut(store, start, {table for view in views for table in _tables(view)})
         if end == start:
             return False
         intent = _epoch(epoch["number"] + 1, end)
         store.store_documents({"intent": intent})
     begun = _read_positions(intent["positions"])
     end = {table: begun.get(table, start[table]) for table in start}
+    began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
     touched = [view for view in views if any(start[t] != end[t] for t in _tables(view))]
-    report.rows += _run(store, engine, touched, intent["number"], start, end)
+    step = Step(store.path, tuple(views[0]["shards"]), intent["number"], start, end)
+    _run_or_stop(store, engine, touched, step, report)
     store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None})
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
+    changes = sum(end[t][r] - start[t][r] for t in start for r in start[t])
     report.epochs += 1
-    report.changes += sum(end[t][r] - start[t][r] for t in start for r in start[t])
+    report.changes += changes
+    report.watch.committed(
+        Epoch(
+            intent["number"], changes, report.rows - rows, time.monotonic() - began, age_of(oldest)
+        )
+    )
     return True
 
 
-def _run(
-    store: EmbeddedStore,
-    engine: Engine,
-    views: list[dict[str, Any]],
-    number: int,
-    start: Positions | None,
-    end: Positions,
-) -> int:
-    """One Spark program for all the views; returns the view rows touched."""
-    frames = []
+def _cut(store: EmbeddedStore, start: Positions, used: set[str]) -> Positions:
+    """How far the epoch goes: to the ends of the logs, or as far as one epoch may."""
+    last = {t: {r: held.last for r, held in store.log(t).items()} for t in used}
+    end = {t: last.get(t, start[t]) for t in start}
+    pending = sum(end[t][r] - start[t][r] for t in start for r in start[t])
+    if pending <= MOST_CHANGES:
+        return end
+    return {
+        t: {
+            r: start[t][r] + -(-(end[t][r] - start[t][r]) * MOST_CHANGES // pending) for r in end[t]
+        }
+        for t in end
+    }
+
+
+def _run_or_stop(
+    store: EmbeddedStore, engine: Engine, views: list[View], step: Step, report: Report
+) -> None:
+    """Run an epoch for all views at once; if that fails, one by one, and stop those that fail."""
+    states = _states(views)
+    try:
+        report.rows += _run(engine, views, step, states)
+        return
+    except (SqlError, DataError) as error:
+        if len(views) == 1:
+            _stop(store, views[0], step.epoch - 1, step.start or {}, error, report)
+            return
     for view in views:
-        step = Step(store.path, view["state"], view["shards"], number, start, end)
-        plan = Node.from_json(view["plan"])
-        frames.append(program(engine.session, plan, tuple(view["key"]), step))
-    if not frames:
-        return 0
-    whole = reduce(lambda one, other: one.union(other), frames)
-    return sum(row["touched"] for row in whole.collect())
+        try:
+            report.rows += _run(engine, [view], step, states)
+        except (SqlError, DataError) as error:
+            _stop(store, view, step.epoch - 1, step.start or {}, error, report)
+
+
+def _stop(
+    store: EmbeddedStore,
+    view: View,
+    epoch: int,
+    positions: Mapping[str, Mapping[int, int]],
+    error: EverviewError,
+    report: Report,
+) -> None:
+    """Keep a view as it was at an epoch, whose positions those are, and say why."""
+    name = view["name"]
+    what = " ".join(str(error).split("\n== SQL")[0].split())
+    reason = f"{what}; mend the rows or the query, then DROP VIEW {name} and create it again"
+    stopped = {
+        "status": "stopped",
+        "stopped_at": epoch,
+        "positions": {table: positions[table] for table in _tables(view) if table in positions},
+        "error": reason,
+    }
+    store.store_documents({f"view/{name.lower()}": view | stopped})
+    report.failed[name] = reason
+    report.watch.stopped(name, reason)
+
+
+def _run(engine: Engine, views: list[View], step: Step, states: Mapping[str, str]) -> int:
+    """One Spark program for the views; returns the view rows touched."""
+    program = Program(engine.session, step, states)
+    frames: list[DataFrame] = []
+    try:
+        for view in views:
+            plan = Node.from_json(view["plan"])
+            key, state = tuple(view["key"]), view["states"]["view"]
+            frame = program.sink(view["name"], plan, key, state)
+            if frame is not None:
+                frames.append(frame)
+        if not frames:
+            return 0
+        whole = reduce(lambda one, other: one.union(other), frames)
+        return sum(row["touched"] for row in whole.collect())
+    except PySparkException as error:
+        raise readable(error) from error
+
+
+def _states(views: list[View]) -> dict[str, str]:
+    """Where operators keep their state, by identity."""
+    return {i: state for v in views for i, state in v["states"].items() if i != "view"}
 
 
 def _tables(view: Mapping[str, Any]) -> set[str]:

@@ -1,194 +1,215 @@
-"""A view's plan as one Spark program for an epoch, through the public DataFrame API only.
+"""Plans as one Spark program for an epoch, through the public DataFrame API only.
 
-What runs in Python workers is here too: reading changes, and applying operators to shards. It is
-told everything in plain data, and writes each (operator, shard, epoch) once, however often Spark
-runs a task.
+Every frame has the columns of its node and a weight; one whose rows lie in shards also says which.
+A frame is None where no change of the epoch can reach. The schema of what goes to Python is said
+and not asked for: with Spark Connect, asking is a round trip.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from everview.delta import WEIGHT, weighted
-from everview.errors import UnsupportedSql
+from everview.delta import WEIGHT
 from everview.operators.aggregate import AggregateOperator
-from everview.operators.sink import ViewSink
-from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
+from everview.plan.distribution import Distribution, distribution, keyed_by, shards_by
+from everview.plan.nodes import Aggregate, Filter, Node, Project, Source, Union
+from everview.run import workers
+from everview.run.types import struct
+from everview.run.workers import SHARD, SIDE, Step, Task
 from everview.schema import Column, quoted, sql_name
-from everview.stores.embedded import EmbeddedStore
 
-SHARD = "_shard"
-Batches = Iterator[pa.RecordBatch]
+Slots = tuple[tuple[str, str], ...]
+REGION = Column("id", pa.int64())
+WEIGHTED = Column(WEIGHT, pa.int64())
+SHARDED = Column(SHARD, pa.int32())
+DONE = (Column("view", pa.string()), Column("shard", pa.int32()), Column("touched", pa.int64()))
 
 
-@dataclass(frozen=True)
-class Step:
-    """One epoch of one view: which changes of which tables, and where its state is.
+class Program:
+    """The frames of one epoch; equal nodes of several views have one frame.
 
-    `start` None means a load: all rows as of `end` instead of the changes since `start`.
+    `states` says by identity where an operator's state is; one that isn't there keeps none.
     """
 
-    db: str
-    state: str
-    shards: int
-    epoch: int
-    start: Mapping[str, Mapping[int, int]] | None
-    end: Mapping[str, Mapping[int, int]]
-
-
-def program(session: SparkSession, plan: Node, key: tuple[str, ...], step: Step) -> DataFrame:
-    """The whole plan and its sink; running it gives (shard, rows touched).
-
-    Spark can't pass columns with dots or backticks in their names to Python, and a view may have
-    such; so its columns have other names on the way to the sink.
-    """
-    plain = tuple(replace(column, name=f"column_{i}") for i, column in enumerate(plan.columns))
-    frame = _Rounds(session, step).frame(replace(plan, columns=plain))
-    columns = [column.to_json() for column in plan.columns]
-    sink = partial(_sink, step, json.dumps([columns, list(key)]))
-    keys = [plain[i] for i, column in enumerate(plan.columns) if column.name in key]
-    return _sharded(frame, keys, step).mapInArrow(sink, "shard INT, touched BIGINT")
-
-
-class _Rounds:
-    """Builds frames for plan nodes; operators are numbered in the order they are met."""
-
-    def __init__(self, session: SparkSession, step: Step) -> None:
+    def __init__(self, session: SparkSession, step: Step, states: Mapping[str, str]) -> None:
         self._session = session
         self._step = step
-        self._operators = 0
+        self._states = states
+        self._frames: dict[Node, DataFrame | None] = {}
 
-    def frame(self, node: Node) -> DataFrame:
+    def sink(self, view: str, plan: Node, key: tuple[str, ...], state: str) -> DataFrame | None:
+        """A view's whole plan and its sink; running it gives (view, shard, rows touched).
+
+        Spark can't pass columns with dots or backticks in their names to Python, and a view may
+        have such; so its columns have other names on the way to the sink.
+        """
+        plain = tuple(replace(column, name=f"column_{i}") for i, column in enumerate(plan.columns))
+        names = dict(zip(plan.names(), plain, strict=True))
+        renamed = Project(plain, plan, tuple(map(quoted, plan.names())))
+        frame = self.frame(renamed)
+        if frame is None:
+            return None
+        by = tuple(frozenset(names[name].name for name in place) for place in keyed_by(plan, key))
+        document = json.dumps([[column.to_json() for column in plan.columns], list(key)])
+        slots = tuple((column.name, column.name) for column in plain)
+        task = Task(self._step, document, state, ((0, slots),))
+        placed = self._placed(frame, renamed, (*plain, WEIGHTED), by)
+        return placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
+
+    def frame(self, node: Node) -> DataFrame | None:
+        if node not in self._frames:
+            self._frames[node] = self._build(node)
+        return self._frames[node]
+
+    def _build(self, node: Node) -> DataFrame | None:
         if isinstance(node, Source):
             return self._source(node)
-        if isinstance(node, Filter):
-            return self.frame(node.input).where(node.condition)
-        if isinstance(node, Project):
-            made = zip(node.expressions, node.columns, strict=True)
-            texts = [f"{text} AS {quoted(column.name)}" for text, column in made]
-            return self.frame(node.input).selectExpr(*texts, WEIGHT)
+        if isinstance(node, Filter | Project):
+            frame = self.frame(node.input)
+            if frame is None:
+                return None
+            if isinstance(node, Filter):
+                return frame.where(node.condition)
+            made = zip(node.expressions, node.names(), strict=True)
+            texts = [f"{text} AS {quoted(name)}" for text, name in made]
+            shard = [] if distribution(node) is None else [SHARD]
+            return frame.selectExpr(*texts, WEIGHT, *shard)
+        if isinstance(node, Union):
+            frames = [self.frame(part) for part in node.parts]
+            names = [quoted(name) for name in node.names()]
+            found = [frame.selectExpr(*names, WEIGHT) for frame in frames if frame is not None]
+            return _all(found) if found else None
+        return self._operator(node)
+
+    def _source(self, node: Source) -> DataFrame | None:
+        end = self._step.end[node.table]
+        if self._step.start is not None and self._step.start[node.table] == end:
+            return None
+        read = partial(workers.read, self._step, node.table, list(node.read), node.columns)
+        cores = min(len(end), os.cpu_count() or 1)
+        regions = self._session.range(0, len(end), 1, cores).to(struct([REGION]))
+        return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
+
+    def _operator(self, node: Node) -> DataFrame | None:
+        frames = [self.frame(one) for one in node.inputs()]
         if isinstance(node, Aggregate):
-            return self._aggregate(node)
-        raise UnsupportedSql(f"a plan with {node.kind} can't be run yet")
-
-    def _source(self, node: Source) -> DataFrame:
-        regions = len(self._step.end[node.table])
-        read = partial(_read, self._step, node.table, list(node.read), node.columns)
-        frame = self._session.range(0, regions, 1, regions)
-        return frame.mapInArrow(read, _ddl(node.columns))
-
-    def _aggregate(self, node: Aggregate) -> DataFrame:
-        frame = self.frame(node.input)
-        if self._step.start is None and not node.groups:
-            nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.input.columns]
-            frame = frame.union(self._session.sql(f"SELECT {', '.join([*nulls, '0L'])}"))
-        self._operators += 1
-        apply = partial(
-            _operate, self._step, self._operators, json.dumps(node.to_json()), node.columns
+            frames = [self._seeded(node, frames[0])]
+        present = {i: frame for i, frame in enumerate(frames) if frame is not None}
+        if not present:
+            return None
+        document = json.dumps(node.to_json(), sort_keys=True)
+        if len(present) == 1:
+            ((place, frame),) = present.items()
+            slots, frame = self._alone(node, document, place, frame)
+        else:
+            slots, frame = self._together(node, present)
+        state = self._states.get(node.identity())
+        inputs = tuple(zip(present, slots, strict=True))
+        operate: Callable[[Any], Any] = partial(
+            workers.operate, Task(self._step, document, state, inputs)
         )
-        groups = list(node.columns[: len(node.groups)])
-        return _sharded(frame, groups, self._step).mapInArrow(apply, _ddl(node.columns))
+        return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
+
+    def _seeded(self, node: Aggregate, frame: DataFrame | None) -> DataFrame | None:
+        """A global aggregate has a row even over nothing: a row of weight 0 makes it."""
+        if self._step.start is not None or node.groups or frame is None:
+            return frame
+        nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.input.columns]
+        shard = [] if distribution(node.input) is None else [str(self._step.shards[0])]
+        seed = self._session.sql(f"SELECT {', '.join([*nulls, '0L', *shard])}")
+        return frame.union(seed)
+
+    def _alone(
+        self, node: Node, document: str, place: int, frame: DataFrame
+    ) -> tuple[list[Slots], DataFrame]:
+        """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
+        given, by = node.inputs()[place], shards_by(node)[place]
+        columns = (*given.columns, WEIGHTED)
+        if isinstance(node, Aggregate) and not _lies(given, by):
+            partial_columns = AggregateOperator(node).partial_columns
+            if partial_columns is not None:
+                names = [quoted(column.name) for column in columns]
+                frame = frame.selectExpr(*names).to(struct(columns))
+                combine = partial(workers.partial_of, document)
+                frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
+        slots = tuple((column.name, column.name) for column in columns)
+        return [slots], self._placed(frame, given, columns, by)
+
+    def _together(
+        self, node: Node, present: Mapping[int, DataFrame]
+    ) -> tuple[list[Slots], DataFrame]:
+        """Several inputs in one frame: columns of one type share a slot, and a side says whose."""
+        slots, shared = _slots([node.inputs()[place].columns for place in present])
+        parts = []
+        for (place, frame), mine in zip(present.items(), slots, strict=True):
+            named = {slot: quoted(name) for name, slot in mine}
+            texts = [
+                f"{named.get(slot.name, f'CAST(NULL AS {sql_name(slot.type)})')} AS {slot.name}"
+                for slot in shared
+            ]
+            shard = self._shard(shards_by(node)[place])
+            parts.append(frame.selectExpr(*texts, WEIGHT, f"{place} AS {SIDE}", shard))
+        columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), SHARDED)
+        frame = self._shuffled(_all(parts).to(struct(columns)))
+        return [(*mine, (WEIGHT, WEIGHT)) for mine in slots], frame
+
+    def _placed(
+        self, frame: DataFrame, node: Node, columns: Sequence[Column], by: Distribution
+    ) -> DataFrame:
+        """Rows of one shard in one partition."""
+        names = [quoted(column.name) for column in columns]
+        if _lies(node, by):
+            return frame.selectExpr(*names, SHARD).to(struct((*columns, SHARDED)))
+        frame = frame.selectExpr(*names, self._shard(by))
+        return self._shuffled(frame.to(struct((*columns, SHARDED))))
+
+    def _shard(self, by: Distribution) -> str:
+        shards = f"array({', '.join(map(str, self._step.shards))})"
+        if by is None:
+            return f"explode({shards}) AS {SHARD}"
+        names = ", ".join(quoted(min(place)) for place in by)
+        number = f"CAST(pmod(xxhash64({names}), {len(self._step.shards)}) AS INT)"
+        shard = f"element_at({shards}, {number} + 1)" if names else self._step.shards[0]
+        return f"{shard} AS {SHARD}"
+
+    def _shuffled(self, frame: DataFrame) -> DataFrame:
+        return frame.repartition(SHARD)
 
 
-def _sharded(frame: DataFrame, keys: list[Column], step: Step) -> DataFrame:
-    """Rows of one shard meet in one partition.
-
-    Floats have no part in it: equal ones may differ in their bits, and so in their hash.
-    """
-    names = ", ".join(quoted(key.name) for key in keys if not pa.types.is_floating(key.type))
-    shard = f"CAST(pmod(xxhash64({names}), {step.shards}) AS INT)" if names else "0"
-    return frame.selectExpr("*", f"{shard} AS {SHARD}").repartition(step.shards, SHARD)
+def _all(frames: list[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.union(other), frames)
 
 
-def _ddl(columns: tuple[Column, ...]) -> str:
-    fields = [f"{quoted(column.name)} {sql_name(column.type)}" for column in columns]
-    return ", ".join([*fields, f"{WEIGHT} BIGINT"])
+def _lies(node: Node, by: Distribution) -> bool:
+    """Whether a node's rows lie as asked for."""
+    found = distribution(node)
+    if found is None or by is None or len(found) != len(by):
+        return False
+    return all(wanted <= place for wanted, place in zip(by, found, strict=True))
 
 
-@lru_cache(8)
-def _store(db: str, readonly: bool) -> EmbeddedStore:
-    return EmbeddedStore(db, readonly=readonly)
-
-
-def _read(
-    step: Step, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
-) -> Batches:
-    """The delta of a table: before-images with -1, after-images with +1."""
-    store = _store(step.db, True)
-    for batch in regions:
-        for region in batch.column(0).to_pylist():
-            end = step.end[table][region]
-            if step.start is None:
-                scan = store.scan(table, names, region=region, at={region: end}, ordered=False)
-                for rows in scan:
-                    yield from _renamed(weighted(pa.Table.from_batches([rows]), 1), columns)
-                continue
-            for changes in store.changes(table, region, step.start[table][region], end, names):
-                for image, weight in (("before", -1), ("after", 1)):
-                    found = changes.column(image).drop_null()
-                    rows_ = pa.Table.from_arrays(found.flatten(), names=names)
-                    yield from _renamed(weighted(rows_, weight), columns)
-
-
-def _renamed(delta: pa.Table, columns: tuple[Column, ...]) -> Batches:
-    fields = [pa.field(column.name, column.type) for column in columns]
-    schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
-    yield from pa.Table.from_arrays(delta.columns, schema=schema).combine_chunks().to_batches()
-
-
-@lru_cache(64)
-def _operator(document: str) -> AggregateOperator:
-    node = Node.from_json(json.loads(document))
-    assert isinstance(node, Aggregate)
-    return AggregateOperator(node)
-
-
-def _operate(
-    step: Step, number: int, document: str, columns: tuple[Column, ...], batches: Batches
-) -> Batches:
-    operator = _operator(document)
-    for shard, delta in _by_shard(batches):
-        state = _store(step.db, False).shard(f"{step.state}/{number}", shard)
-        given = state.apply(step.epoch, partial(operator.apply, delta))
-        yield from _renamed(given, columns)
-
-
-@lru_cache(64)
-def _view_sink(document: str) -> ViewSink:
-    columns, key = json.loads(document)
-    return ViewSink(tuple(Column.from_json(column) for column in columns), tuple(key))
-
-
-def _sink(step: Step, document: str, batches: Batches) -> Batches:
-    sink = _view_sink(document)
-    names = [column.name for column in sink.columns]
-    for shard, delta in _by_shard(batches):
-        delta = delta.rename_columns([*names, WEIGHT])
-        state = _store(step.db, False).shard(f"{step.state}/view", shard)
-
-        def work(rows: Any, delta: pa.Table = delta) -> pa.Table:
-            touched = sink.apply(delta, rows, step.epoch, step.epoch - 1)
-            return pa.table({"touched": pa.array([touched], pa.int64())})
-
-        done = state.apply(step.epoch, work)["touched"].to_pylist()
-        yield pa.record_batch(
-            {"shard": pa.array([shard], pa.int32()), "touched": pa.array(done, pa.int64())}
-        )
-
-
-def _by_shard(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
-    """A partition's rows by shard; a partition may hold any number of shards, or none."""
-    held = list(batches)
-    if not held:
-        return
-    table = pa.Table.from_batches(held).combine_chunks()
-    shards = table[SHARD].to_numpy()
-    for shard in sorted(set(shards.tolist())):
-        yield shard, table.filter(pa.array(shards == shard)).drop_columns(SHARD)
+def _slots(sides: list[tuple[Column, ...]]) -> tuple[list[Slots], list[Column]]:
+    """A slot for each column of each side, shared between sides, and all the slots."""
+    slots: list[Column] = []
+    found = []
+    for columns in sides:
+        free = list(slots)
+        mine = []
+        for column in columns:
+            slot = next((one for one in free if one.type == column.type), None)
+            if slot is None:
+                slot = Column(f"slot_{len(slots)}", column.type)
+                slots.append(slot)
+            else:
+                free.remove(slot)
+            mine.append((column.name, slot.name))
+        found.append(tuple(mine))
+    return found, slots

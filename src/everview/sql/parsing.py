@@ -27,10 +27,14 @@ _CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET)
 
 
 class Spark4(Spark):
-    """Spark as of version 4, where two quotes within a string are one quote."""
+    """Spark as of version 4, where two quotes within a string are one quote.
+
+    sqlglot takes all that follows EXPLAIN as one string; to us it is a statement.
+    """
 
     class Tokenizer(Spark.Tokenizer):
         STRING_ESCAPES = ["'", '"', "\\"]  # noqa: RUF012
+        KEYWORDS = {k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if k != "EXPLAIN"}  # noqa: RUF012
 
 
 _dialect = Spark4()

@@ -21,13 +21,24 @@ if TYPE_CHECKING:
 
 SUPPORTED = (
     "CREATE TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, DELETE FROM, SELECT, "
-    "CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS"
+    "CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS, EXPLAIN, VERIFY"
 )
 
 
 def run(db: Database, statement: str) -> Result:
     """Run one statement. Raises `SqlError`, `CatalogError` or `DataError`; then nothing changed."""
-    statements = split(statement)
+    found = only(statement)
+    if views.is_about_views(found):
+        return views.run(db, found)
+    runner = _RUNNERS.get(found.verb)
+    if runner is None:
+        raise _refusal(found)
+    return runner(db, found)
+
+
+def only(text: str) -> Statement:
+    """The one statement of a text. Raises `InvalidSql` if there are none or more."""
+    statements = split(text)
     if not statements:
         raise InvalidSql(f"there is no statement; supported: {SUPPORTED}")
     if len(statements) > 1:
@@ -35,13 +46,7 @@ def run(db: Database, statement: str) -> Result:
             f"{len(statements)} statements instead of one; run them one by one "
             "(everview.sql.split takes a script apart)"
         )
-    found = Statement(statements[0])
-    if views.is_about_views(found):
-        return views.run(db, found)
-    runner = _RUNNERS.get(found.verb)
-    if runner is None:
-        raise _refusal(found)
-    return runner(db, found)
+    return Statement(statements[0])
 
 
 def _select(db: Database, statement: Statement) -> Result:
@@ -81,7 +86,7 @@ _RUNNERS: dict[str, Callable[[Database, Statement], Result]] = {
 }
 _REFUSED = {
     *("ALTER", "ANALYZE", "BEGIN", "CACHE", "CALL", "COMMENT", "COMMIT", "COPY"),
-    *("DECLARE", "EXECUTE", "EXPLAIN", "GRANT", "LOAD", "MERGE", "OPTIMIZE", "REFRESH"),
+    *("DECLARE", "EXECUTE", "GRANT", "LOAD", "MERGE", "OPTIMIZE", "REFRESH"),
     *("REPLACE", "RESET", "REVOKE", "ROLLBACK", "SET", "TABLE", "TRUNCATE", "UNCACHE"),
-    *("USE", "VACUUM", "VERIFY"),
+    *("USE", "VACUUM"),
 }

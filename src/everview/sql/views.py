@@ -1,15 +1,14 @@
-"""Statements about views: CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS."""
+"""Statements about views: CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS, EXPLAIN, VERIFY."""
 
 from __future__ import annotations
 
-import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from everview.errors import InvalidSql, TableExists
+from everview.errors import InvalidSql, TableExists, UnsupportedSql
 from everview.plan.keys import view_key
-from everview.plan.nodes import Aggregate
+from everview.plan.nodes import Node
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.sql.parsing import Statement
@@ -17,33 +16,48 @@ from everview.sql.parsing import Statement
 if TYPE_CHECKING:
     from everview.database import Database
 
-SHARDS = 4
+# shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
+# four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
+SHARDS = (12, 6, 2, 0)
+
+
+_FORMS = (
+    "of views there are CREATE MATERIALIZED VIEW name AS query, DROP VIEW name, SHOW VIEWS, "
+    "EXPLAIN name, EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
+)
 
 
 def is_about_views(statement: Statement) -> bool:
     words = [token.text.upper() for token in statement.tokens[:4]]
-    return "VIEW" in words[1:4] or "VIEWS" in words[1:3]
+    if words[0] in ("EXPLAIN", "VERIFY"):
+        return True
+    named = "VIEW" in words[1:4] or "VIEWS" in words[1:3]
+    return named and words[0] in ("CREATE", "DROP", "SHOW", "ALTER", "REFRESH")
 
 
 def run(db: Database, statement: Statement) -> Result:
     words = [token.text.upper() for token in statement.tokens[:5]]
+    if words[0] == "EXPLAIN":
+        return _explain(db, statement, words)
+    if words[0] == "VERIFY":
+        return _verify(db, statement, words)
     if words[:3] == ["CREATE", "MATERIALIZED", "VIEW"]:
         return _create(db, statement)
     if words[:2] == ["DROP", "VIEW"] or words[:3] == ["DROP", "MATERIALIZED", "VIEW"]:
         return _drop(db, statement, words.index("VIEW") + 1)
     if words[:2] == ["SHOW", "VIEWS"]:
         return _show(db)
-    raise InvalidSql(
-        "of views there are CREATE MATERIALIZED VIEW name AS query, DROP VIEW name, SHOW VIEWS"
-    )
+    raise InvalidSql(_FORMS)
 
 
-def _create(db: Database, statement: Statement) -> Result:
+def define(db: Database, statement: Statement) -> dict[str, Any]:
+    """The document of the view that a CREATE MATERIALIZED VIEW would create; changes nothing."""
     from everview.run.engine import start
     from everview.sql.catalyst import translate
 
     tokens = statement.tokens
-    if len(tokens) < 6 or tokens[4].text.upper() != "AS":
+    words = [token.text.upper() for token in tokens[:5]]
+    if words[:3] != ["CREATE", "MATERIALIZED", "VIEW"] or len(tokens) < 6 or words[4] != "AS":
         raise InvalidSql("write CREATE MATERIALIZED VIEW name AS SELECT ...")
     name, query = tokens[3].text, statement.cut(5)
     if name.lower() in {table.lower() for table in db.tables()}:
@@ -51,25 +65,57 @@ def _create(db: Database, statement: Statement) -> Result:
     if db.store.document(f"view/{name.lower()}") is not None:
         raise TableExists(f"view {name} exists already; drop it first with DROP VIEW {name}")
     schemas = [db.store.describe(table) for table in db.tables()]
-    plan = improve(translate(start("spark").session, query, schemas))
-    key = view_key(plan, lambda table: db.store.describe(table).key)
-    state = uuid.uuid4().hex[:12]
-    operators = sum(isinstance(node, Aggregate) for node in plan.walk())
-    for part in [*range(1, operators + 1), "view"]:
-        for shard in range(SHARDS):
-            db.store.shard(f"{state}/{part}", shard, create=True)
-    document = {
+    plan, order = translate(start("spark").session, query, schemas)
+    plan = improve(plan)
+    return {
         "name": name,
         "sql": query,
         "plan": plan.to_json(),
-        "key": list(key),
-        "state": state,
-        "shards": SHARDS,
+        "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
+        "order": [[by.column, by.descending, by.nulls_first] for by in order],
+        "shards": list(SHARDS),
+        "states": {},
         "status": "new",
     }
-    db.store.store_documents({f"view/{name.lower()}": document})
-    tables = ", ".join(sorted(plan.tables()))
-    return Result(message=f"view {name} created over {tables}; maintain() loads it")
+
+
+def _create(db: Database, statement: Statement) -> Result:
+    view = define(db, statement)
+    db.store.store_documents({f"view/{view['name'].lower()}": view})
+    tables = ", ".join(sorted(Node.from_json(view["plan"]).tables()))
+    return Result(message=f"view {view['name']} created over {tables}; maintain() loads it")
+
+
+def _explain(db: Database, statement: Statement, words: list[str]) -> Result:
+    if words[1:4] == ["CREATE", "MATERIALIZED", "VIEW"]:
+        return Result(message=str(db.explain(statement.cut(1))))
+    return Result(message=str(db.explain(_name(statement, words))))
+
+
+def _verify(db: Database, statement: Statement, words: list[str]) -> Result:
+    verdict = db.verify(_name(statement, words))
+    if verdict.equal:
+        return Result(message=str(verdict), count=0)
+    rows = [
+        (what, count, ", ".join(row))
+        for what, rows in (("missing", verdict.missing), ("extra", verdict.extra))
+        for row, count in rows.items()
+    ]
+    whats, counts, shown = zip(*rows, strict=True)
+    return Result(pa.table({"difference": whats, "times": counts, "row": shown}), str(verdict))
+
+
+def _name(statement: Statement, words: list[str]) -> str:
+    """The view in EXPLAIN [VIEW] name or VERIFY [VIEW] name."""
+    at = 2 if words[1:2] == ["VIEW"] and len(statement.tokens) > 2 else 1
+    if len(statement.tokens) == at + 1:
+        return statement.tokens[at].text
+    if words[0] == "VERIFY":
+        raise InvalidSql("write VERIFY name, with the name of a view")
+    raise UnsupportedSql(
+        "EXPLAIN takes the name of a view; to see how a query would be maintained, write "
+        "EXPLAIN CREATE MATERIALIZED VIEW name AS SELECT ..."
+    )
 
 
 def _drop(db: Database, statement: Statement, at: int) -> Result:
@@ -78,7 +124,7 @@ def _drop(db: Database, statement: Statement, at: int) -> Result:
     if at >= len(statement.tokens):
         raise InvalidSql("write DROP VIEW name")
     name = db.view(statement.tokens[at].text).name
-    db.store.drop_state(forget_view(db.store, name))
+    forget_view(db.store, name)
     return Result(message=f"view {name} dropped")
 
 
@@ -88,5 +134,6 @@ def _show(db: Database) -> Result:
         "view": pa.array([view["name"] for view in views], pa.string()),
         "status": pa.array([view["status"] for view in views], pa.string()),
         "query": pa.array([view["sql"] for view in views], pa.string()),
+        "error": pa.array([view.get("error") for view in views], pa.string()),
     }
     return Result(pa.table(columns))

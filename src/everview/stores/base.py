@@ -23,6 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
@@ -245,6 +246,11 @@ class Store(ABC):
     @abstractmethod
     def log(self, table: str) -> dict[int, LogRange]:
         """What each region's log holds now."""
+
+    @abstractmethod
+    def oldest_after(self, table: str, after: Mapping[int, int]) -> datetime | None:
+        """When the oldest change after the given positions was made, of those the logs still
+        have; None if there is none. A region that is not given counts from its first change."""
 
     @abstractmethod
     def changes(

@@ -1,9 +1,9 @@
 """Rules that make a plan cheaper and leave its rows as they are; applied in this order."""
 
 from everview.plan.nodes import Node
-from everview.plan.rules.read_needed_columns import read_needed_columns
+from everview.plan.rules.keep_needed_columns import keep_needed_columns
 
-RULES = (read_needed_columns,)
+RULES = (keep_needed_columns,)
 
 
 def improve(plan: Node) -> Node:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import threading
 import time
@@ -26,6 +27,8 @@ READER_CHECK_SECONDS = 1.0
 MAP_SIZE = 16 << 30
 MAX_READERS = 1024
 PATIENCE = 10.0
+MANY = 100
+BAGS = "bags"  # a database of this name keeps any number of values under a key, in order
 _NO_ROOM = ("No space left", "Input/output error", "File too large", "quota exceeded")
 _UNREADABLE = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError)
 T = TypeVar("T")
@@ -115,13 +118,18 @@ class Environment:
                 os.close(file)
 
     def _databases(self) -> list[lmdb._Database]:
-        names = [name.encode() for name in self._names]
+        def opened(txn: lmdb.Transaction | None, create: bool) -> list[lmdb._Database]:
+            return [
+                self.lmdb.open_db(name.encode(), txn, create=create, dupsort=name == BAGS)
+                for name in self._names
+            ]
+
         while True:
             try:
                 if self.readonly:
-                    return [self.lmdb.open_db(name, create=False) for name in names]
+                    return opened(None, create=False)
                 with self.lmdb.begin(write=True) as txn:
-                    return [self.lmdb.open_db(name, txn, create=self._create) for name in names]
+                    return opened(txn, create=self._create)
             except lmdb.MapResizedError:  # another process made it grow since it was opened
                 self.lmdb.set_mapsize(0)
 
@@ -302,6 +310,8 @@ class _Registry:
         with self.lock:
             found = self._open.get(path)
             if found is None:
+                if len(self._open) == MANY:
+                    _raise_limit()
                 found = Environment(path, names, durability, map_size, readonly, create)
                 self._open[path] = found
             elif not readonly and found.readonly:
@@ -335,6 +345,12 @@ class _Registry:
         self.__init__()  # type: ignore[misc]
         for environment in inherited:
             environment.after_fork()
+
+
+def _raise_limit() -> None:
+    """Let this process open as many files as it may; each environment has three."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Syncer:

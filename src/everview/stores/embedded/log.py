@@ -153,6 +153,12 @@ def bounds(txn: lmdb.Transaction, db: lmdb._Database, last: int) -> tuple[int, i
     return (_SEQUENCE.unpack(cursor.key())[0] if cursor.first() else last + 1), last
 
 
+def time_of(txn: lmdb.Transaction, db: lmdb._Database, sequence: int) -> int | None:
+    """When the change was made, in microseconds since 1970; None if the log has none."""
+    cursor = txn.cursor(db)
+    return int(_HEADER.unpack_from(cursor.value())[5]) if _seek(cursor, sequence) else None
+
+
 def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int) -> int:
     """Remove whole chunks that end at or before `upto`; returns the changes removed."""
     removed = 0

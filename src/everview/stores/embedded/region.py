@@ -152,6 +152,12 @@ class Region:
         upto = held.last if upto is None else min(upto, held.last)
         return log.read(txn, self._log, after, upto, rows)
 
+    def time_after(self, txn: lmdb.Transaction, after: int) -> int | None:
+        """When the first change after a sequence was made, of those the log still has."""
+        held = self.log_range(txn)
+        wanted = max(after + 1, held.first)
+        return log.time_of(txn, self._log, wanted) if wanted <= held.last else None
+
     def add_consumer(self, txn: lmdb.Transaction, name: str, position: int | None) -> None:
         """Hold changes after `position`, or all there are; a consumer known keeps its own."""
         if name not in self.consumers(txn):

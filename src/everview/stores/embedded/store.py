@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -67,6 +68,7 @@ from everview.stores.embedded.writer import Test, Writer, split_keys, split_look
 
 _OPS = pa.array([DELETE, PUT])
 SMALLEST_MAP = 1 << 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EmbeddedStore(Store):
@@ -306,6 +308,14 @@ class EmbeddedStore(Store):
             with one.environment.reading() as txn:
                 found[one.number] = one.log_range(txn)
         return found
+
+    def oldest_after(self, table: str, after: Mapping[int, int]) -> datetime | None:
+        times = []
+        for one in self._all_regions(self._layout(table)):
+            with one.environment.reading() as txn:
+                times.append(one.time_after(txn, after.get(one.number, 0)))
+        oldest = min((time for time in times if time is not None), default=None)
+        return None if oldest is None else _EPOCH + timedelta(microseconds=oldest)
 
     def changes(
         self,

@@ -1,4 +1,4 @@
-"""The TPC-H tables: definitions, and data from tpchgen-cli, for demo, tests and benchmarks."""
+"""The TPC-H tables: definitions, and data from tpchgen-cli."""
 
 from __future__ import annotations
 

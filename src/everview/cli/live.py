@@ -1,0 +1,66 @@
+"""What `everview run` shows: on a terminal a line rewritten in place, on a pipe a line an epoch."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import click
+
+import everview
+from everview.cli.output import duration
+
+
+class LiveLine(everview.Watcher):
+    """Told by the maintainer what it does; views that stop go to standard error."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def loading(self, view: str, number: int, of: int) -> None:
+        text = f"loading {view}" + f" ({number} of {of})" * (of > 1)
+        if sys.stdout.isatty():
+            self.show(f"{text} ...")
+        else:
+            self.say(text)
+
+    def loaded(self, view: str, seconds: float) -> None:
+        self.say(f"loaded {view} in {seconds:.1f} s")
+
+    def committed(self, epoch: everview.Epoch) -> None:
+        text = (
+            f"epoch {epoch.number}  {epoch.changes:,} changes  {epoch.rows:,} view rows  "
+            f"lag {duration(epoch.lag)}  {epoch.rate:,.0f} changes/s"
+        )
+        if sys.stdout.isatty():
+            self.show(text)
+        else:
+            self.say(text)
+
+    def stopped(self, view: str, reason: str) -> None:
+        self._clear()
+        click.echo(f"view {view} is stopped: {reason}", err=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._clear()
+        click.echo(text)
+        sys.stdout.flush()
+
+    def show(self, text: str) -> None:
+        """The live line, as wide as the terminal; nothing on a pipe."""
+        if sys.stdout.isatty():
+            text = text[: shutil.get_terminal_size().columns - 1]
+            click.echo("\r" + text.ljust(self._width), nl=False)
+            self._width = len(text)
+
+    def end(self) -> None:
+        """The live line stays as it is, and what is written next begins below it."""
+        if self._width:
+            click.echo()
+        self._width = 0
+
+    def _clear(self) -> None:
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False)
+        self._width = 0

@@ -1,0 +1,109 @@
+"""Deltas as operators keep them: rows as bytes under keys, added up, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec.rows import BareCodec, join
+from everview.delta import weights_of
+from everview.operators.base import State
+from everview.schema import Column
+
+
+class BagRows:
+    """Rows of some columns as they lie in a bag."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._codec = BareCodec(columns)
+        self.schema = pa.schema([pa.field(c.name, c.type) for c in columns])
+
+    def encode(self, rows: pa.Table) -> pa.BinaryArray:
+        chosen = rows.select([column.name for column in self._columns]).combine_chunks()
+        if chosen.num_columns == 0 or chosen.num_rows == 0:
+            return pa.array([b""] * rows.num_rows, pa.binary())
+        return self._codec.encode(chosen.to_batches()[0])
+
+    def decode(self, rows: list[bytes]) -> pa.Table:
+        if not self._columns:
+            return pa.table({"": pa.nulls(len(rows))}).select([])
+        arrays = self._codec.decode(*join(rows), range(len(self._columns)))
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+@dataclass(frozen=True)
+class Bagged:
+    """A delta with equal rows added up, by ascending key.
+
+    `rows`, `keys`, `bodies` and `weights` go together; `unique` has each key once, and `which`
+    says for every row which of them is its.
+    """
+
+    rows: pa.Table
+    keys: pa.BinaryArray
+    bodies: pa.BinaryArray
+    weights: np.ndarray
+    unique: pa.BinaryArray
+    which: np.ndarray
+
+    def change(self, state: State) -> None:
+        """Add the delta to its bags."""
+        if len(self.weights):
+            state.change_bags(self.keys.to_pylist(), self.bodies.to_pylist(), self.weights.tolist())
+
+    def totals(self) -> np.ndarray:
+        """The sum of weights under each unique key."""
+        return np.bincount(self.which, self.weights, len(self.unique)).astype(np.int64)
+
+    def under(self, keys: np.ndarray) -> Bagged:
+        """The part of the delta under some of the unique keys, given as a mask."""
+        mask = keys[self.which]
+        rows = pa.array(mask)
+        return Bagged(
+            rows=self.rows.filter(rows),
+            keys=self.keys.filter(rows),
+            bodies=self.bodies.filter(rows),
+            weights=self.weights[mask],
+            unique=self.unique.filter(pa.array(keys)),
+            which=(np.cumsum(keys) - 1)[self.which][mask],
+        )
+
+
+def bagged(delta: pa.Table, keys: pa.BinaryArray, bodies: pa.BinaryArray) -> Bagged:
+    """Add up equal rows, leave out those whose weights cancel, sort by key."""
+    weights = weights_of(delta)
+    places = np.arange(len(keys))
+    grouped = (
+        pa.table({"key": keys, "body": bodies, "weight": weights, "place": places})
+        .group_by(["key", "body"], use_threads=False)
+        .aggregate([("weight", "sum"), ("place", "min")])
+    )
+    grouped = grouped.filter(pc.not_equal(grouped["weight_sum"], 0))
+    grouped = grouped.take(pc.array_sort_indices(whole(grouped["key"])))
+    keys, bodies = whole(grouped["key"]), whole(grouped["body"])
+    begins = begins_of(keys)
+    return Bagged(
+        rows=delta.take(grouped["place_min"]),
+        keys=keys,
+        bodies=bodies,
+        weights=grouped["weight_sum"].to_numpy(),
+        unique=keys.filter(pa.array(begins)),
+        which=np.cumsum(begins) - 1,
+    )
+
+
+def begins_of(keys: pa.BinaryArray) -> np.ndarray:
+    """True where a sorted key is another than the one before."""
+    if len(keys) == 0:
+        return np.zeros(0, np.bool_)
+    differ = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+    return np.append(True, differ)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()

@@ -1,0 +1,99 @@
+"""ORDER BY with LIMIT: the first rows in an order."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec import KeyCodec
+from everview.codec.buffers import binary_array, data_of, offsets_of
+from everview.delta import weighted
+from everview.operators.bags import BagRows, bagged
+from everview.operators.base import Operator, State
+from everview.plan.nodes import Order, TopK
+from everview.schema import Column, is_variable
+
+LONG = 495
+_EMPTY = pa.scalar(b"", pa.binary())
+
+
+class TopKOperator(Operator):
+    """Keep all rows in order and give the first k; rows that tie come in the order of their bytes.
+
+    Law:   sum of outputs == the first k of (sum of inputs).
+    State: sort key -> rows.
+    Cost:  one write for each changed row, and k rows read twice.
+    """
+
+    def __init__(self, node: TopK) -> None:
+        self._limit = node.limit
+        self._names = node.names()
+        self._keys = [_SortKey(node.column(order.column), order) for order in node.order]
+        self._rows = BagRows(node.columns)
+
+    def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
+        (delta,) = inputs
+        changed = bagged(delta, self._key(delta), self._rows.encode(delta))
+        before = self._first(state)
+        changed.change(state)
+        after = self._first(state)
+        went = weighted(*before)
+        came = weighted(*after)
+        return pa.concat_tables([_negative(went), came])
+
+    def _key(self, rows: pa.Table) -> pa.BinaryArray:
+        if not self._keys:
+            return pa.array([b"\0"] * rows.num_rows, pa.binary())
+        return pc.binary_join_element_wise(*(key.encode(rows) for key in self._keys), _EMPTY)
+
+    def _first(self, state: State) -> tuple[pa.Table, np.ndarray]:
+        """The first rows, and how often each is among the first k."""
+        found: list[bytes] = []
+        counts: list[int] = []
+        room = self._limit
+        for key, tied in groupby(state.scan_bags(), lambda entry: entry[0][:LONG]):
+            entries = ((row, count) for _, row, count in tied)
+            for row, count in self._sorted(list(entries)) if len(key) == LONG else entries:
+                if room <= 0:
+                    return self._rows.decode(found), np.array(counts, np.int64)
+                found.append(row)
+                counts.append(min(count, room))
+                room -= count
+        return self._rows.decode(found), np.array(counts, np.int64)
+
+    def _sorted(self, entries: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
+        """Rows whose keys were cut, in the order of their whole keys."""
+        keys = self._key(self._rows.decode([row for row, _ in entries])).to_pylist()
+        return [entry for _, entry in sorted(zip(keys, entries, strict=True))]
+
+
+class _SortKey:
+    """One column as bytes in the order asked for."""
+
+    def __init__(self, column: Column, order: Order) -> None:
+        self._name = order.column
+        self._descending = order.descending
+        self._null, self._there = (b"\0", b"\1") if order.nulls_first else (b"\1", b"\0")
+        self._codec = KeyCodec([column])
+
+    def encode(self, rows: pa.Table) -> pa.BinaryArray:
+        array = rows[self._name].combine_chunks()
+        marks = pc.if_else(
+            array.is_valid(),
+            pa.scalar(self._there, pa.binary()),
+            pa.scalar(self._null, pa.binary()),
+        )
+        if array.null_count and is_variable(array.type):
+            array = array.fill_null("" if array.type == pa.string() else b"")
+        encoded = self._codec.encode([array])
+        if self._descending and len(encoded):
+            offsets = offsets_of(encoded)
+            encoded = binary_array(~data_of(encoded)[: offsets[-1]], offsets)
+        return pc.binary_join_element_wise(marks, encoded, _EMPTY)
+
+
+def _negative(delta: pa.Table) -> pa.Table:
+    return weighted(delta.select(delta.column_names[:-1]), -delta.columns[-1].to_numpy())

@@ -1,0 +1,58 @@
+"""The values of an aggregate's argument by group, in order: for min, max and DISTINCT."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from everview.codec import KeyCodec
+from everview.codec.groups import GroupCodec
+from everview.delta import weighted
+from everview.operators.bags import bagged
+from everview.operators.base import State
+from everview.schema import Column
+
+Event = tuple[np.ndarray, np.ndarray]
+
+
+class Values:
+    """The non-NULL values of one argument.
+
+    State: group -> values as ordered bytes, each with its count.
+    Cost:  one write for each changed value, one look-up for each group's least or greatest.
+    """
+
+    def __init__(self, argument: Column, tag: int, groups: GroupCodec) -> None:
+        self.name = argument.name
+        self._arrow = argument.type
+        self._tag = tag
+        self._groups = groups
+        self._codec = KeyCodec([argument])
+
+    def change(self, delta: pa.Table, weights: np.ndarray, state: State) -> Event:
+        """Add a delta; the places in it of values that came or went, and 1 or -1 for each."""
+        column = delta[self.name].combine_chunks()
+        there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        delta = delta.take(pa.array(there))
+        keys = self._groups.encode(delta, self._tag)
+        bodies = self._codec.encode([delta[self.name].combine_chunks()])
+        places = weighted(pa.table({"place": there}), weights[there])
+        changed = bagged(places, keys, bodies)
+        listed, rows = changed.keys.to_pylist(), changed.bodies.to_pylist()
+        before = np.array(state.count_rows(listed, rows), np.int64)
+        changed.change(state)
+        event = ((before + changed.weights) > 0).astype(np.int64) - (before > 0)
+        moved = np.flatnonzero(event)
+        return changed.rows["place"].to_numpy()[moved], event[moved]
+
+    def extremes(self, groups: list[bytes], last: bool, state: State) -> pa.Array:
+        """The least value of each group, or the greatest; NULL where there is none."""
+        tag = bytes([self._tag])
+        keys = [tag + group[1:] for group in groups]
+        found = [state.first(key, last) for key in keys]
+        return self._codec.decode([row for row in found if row is not None]).take(_places(found))
+
+
+def _places(found: list[bytes | None]) -> pa.Array:
+    there = np.array([row is not None for row in found], np.bool_)
+    return pa.array(np.cumsum(there) - 1, mask=~there)

@@ -1,0 +1,112 @@
+"""Which shard a row goes to: fixed by the plan, the same in every epoch.
+
+A distribution says by the hash of which columns rows lie in shards: for each place in the hash,
+the names that have its value. () is one shard, None unknown. An operator whose input lies right
+already gets it as it is, in the same round; otherwise there is a shuffle, and a new round.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from everview.plan.nodes import OPERATORS, Aggregate, Filter, Join, Node, Project, Threshold, TopK
+from everview.schema import unquoted
+
+Distribution = tuple[frozenset[str], ...] | None
+
+
+def distribution(node: Node) -> Distribution:
+    """How the rows that a node gives lie."""
+    if isinstance(node, Filter):
+        return distribution(node.input)
+    if isinstance(node, Project):
+        return _shown(node, distribution(node.input))
+    if isinstance(node, Aggregate | Threshold | TopK):
+        return shards_by(node)[0]
+    if isinstance(node, Join):
+        by = shards_by(node)[0]
+        if by is not None and node.how == "inner" and not node.replicated:
+            pairs = dict(zip(node.left_keys, _right_names(node), strict=True))
+            return tuple(names | {pairs[n] for n in names if n in pairs} for names in by)
+        return by
+    return None
+
+
+def shards_by(node: Node) -> tuple[Distribution, ...]:
+    """Of an operator: the distribution it needs of each input; None, a copy in every shard."""
+    if isinstance(node, Aggregate):
+        return (keyed_by(node.input, node.groups),)
+    if isinstance(node, Threshold):
+        return (_as_it_lies(node.input), None)
+    if isinstance(node, TopK):
+        return ((),)
+    assert isinstance(node, Join)
+    if node.replicated:
+        return (_as_it_lies(node.left), None)
+    places = _places(node)
+    return (
+        tuple(frozenset({node.left_keys[i]}) for i in places),
+        tuple(frozenset({node.right_keys[i]}) for i in places),
+    )
+
+
+def lies(node: Node, by: Distribution) -> bool:
+    """Whether a node's rows lie as asked for."""
+    found = distribution(node)
+    if found is None or by is None or len(found) != len(by):
+        return False
+    return all(wanted <= place for wanted, place in zip(by, found, strict=True))
+
+
+def shuffles(node: Node) -> bool:
+    """Whether a node's inputs are shuffled, when all of them have changes."""
+    if not isinstance(node, OPERATORS):
+        return False
+    by = shards_by(node)
+    return len(by) > 1 or not lies(node.inputs()[0], by[0])
+
+
+def hashed(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    """A distribution by columns. Floats have no part in it: equal ones may differ in their bits."""
+    kept = [name for name in names if not pa.types.is_floating(node.column(name).type)]
+    return tuple(frozenset({name}) for name in kept)
+
+
+def keyed_by(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    """A distribution that has rows equal in `names` in one shard: as they lie, if that does."""
+    by = distribution(node)
+    if by is None or not all(place & set(names) for place in by):
+        return hashed(node, names)
+    return tuple(place & set(names) for place in by)
+
+
+def _as_it_lies(node: Node) -> tuple[frozenset[str], ...]:
+    by = distribution(node)
+    return hashed(node, tuple(node.names())) if by is None else by
+
+
+def _places(node: Join) -> list[int]:
+    """Which of a join's keys decide about the shard: those that one side lies by, else all."""
+    for side, keys in ((node.left, node.left_keys), (node.right, node.right_keys)):
+        by = distribution(side)
+        if by and all(place & set(keys) for place in by):
+            return [next(i for i, key in enumerate(keys) if key in place) for place in by]
+    wanted = {name for place in hashed(node.left, node.left_keys) for name in place}
+    return [i for i, key in enumerate(node.left_keys) if key in wanted]
+
+
+def _right_names(node: Join) -> list[str]:
+    """The right keys as the join names them in its output."""
+    shown = dict(zip(node.right.names(), node.names()[len(node.left.columns) :], strict=True))
+    return [shown[key] for key in node.right_keys]
+
+
+def _shown(node: Project, by: Distribution) -> Distribution:
+    if by is None:
+        return None
+    made = zip(node.expressions, node.names(), strict=True)
+    shown: dict[str, set[str]] = {}
+    for text, name in made:
+        shown.setdefault(unquoted(text), set()).add(name)
+    places = [frozenset(n for name in place for n in shown.get(name, ())) for place in by]
+    return tuple(places) if all(places) else None

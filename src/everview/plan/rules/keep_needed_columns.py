@@ -1,0 +1,97 @@
+"""Read, move and keep in state only the columns that some node above uses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from everview.plan.nodes import (
+    Aggregate,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Source,
+    Threshold,
+    TopK,
+    Union,
+)
+from everview.schema import quoted, unquoted
+
+
+def keep_needed_columns(plan: Node) -> Node:
+    return _kept(plan, set(plan.names()))
+
+
+def _kept(node: Node, needed: set[str]) -> Node:
+    """The node with the columns needed; a filter may have others too."""
+    if isinstance(node, Source):
+        kept = [i for i, name in enumerate(node.names()) if name in needed] or [0]
+        columns = tuple(node.columns[i] for i in kept)
+        return replace(node, columns=columns, read=tuple(node.read[i] for i in kept))
+    if isinstance(node, Filter):
+        below = _kept(node.input, needed | _used(node.condition))
+        return replace(node, input=below, columns=below.columns)
+    if isinstance(node, Project):
+        return _of_project(node, needed)
+    if isinstance(node, Union):
+        names = [name for name in node.names() if name in needed] or node.names()[:1]
+        parts = tuple(_exactly(part, names) for part in node.parts)
+        return replace(node, parts=parts, columns=tuple(map(node.column, names)))
+    if isinstance(node, Join):
+        return _of_join(node, needed)
+    if isinstance(node, Aggregate):
+        arguments = {call.argument for call in node.calls if call.argument}
+        below = _exactly(node.input, _wanted(node.input, arguments | set(node.groups)))
+        return replace(node, input=below)
+    if isinstance(node, Threshold):
+        below = _exactly(node.input, _wanted(node.input, needed | {node.column_}))
+        scalar = _kept(node.scalar, set(node.scalar.names()))
+        return replace(node, input=below, scalar=scalar, columns=below.columns)
+    assert isinstance(node, TopK)
+    ordered = {order.column for order in node.order}
+    below = _exactly(node.input, _wanted(node.input, needed | ordered))
+    return replace(node, input=below, columns=below.columns)
+
+
+def _of_project(node: Project, needed: set[str]) -> Node:
+    made = list(zip(node.expressions, node.columns, strict=True))
+    kept = [(text, column) for text, column in made if column.name in needed]
+    below = _kept(node.input, {name for text, _ in kept for name in _used(text)})
+    texts, columns = tuple(text for text, _ in kept), tuple(column for _, column in kept)
+    plain = [unquoted(text) for text in texts]
+    if plain == below.names() == [column.name for column in columns]:
+        return below
+    return replace(node, input=below, expressions=texts, columns=columns)
+
+
+def _of_join(node: Join, needed: set[str]) -> Node:
+    names = node.names()
+    shown = dict(zip(node.right.names(), names[len(node.left.columns) :], strict=False))
+    of_left = {name for name in node.left.names() if name in needed} | set(node.left_keys)
+    of_right = {n for n, name in shown.items() if name in needed} | set(node.right_keys)
+    left = _exactly(node.left, _wanted(node.left, of_left))
+    right = _exactly(node.right, _wanted(node.right, of_right))
+    columns = [node.column(name) for name in left.names()]
+    if node.how in ("inner", "left"):
+        columns += [node.column(shown[name]) for name in right.names()]
+    return replace(node, left=left, right=right, columns=tuple(columns))
+
+
+def _wanted(node: Node, names: set[str]) -> list[str]:
+    """The names in the node's order; its first column if none, since a row needs one."""
+    return [name for name in node.names() if name in names] or node.names()[:1]
+
+
+def _exactly(node: Node, names: list[str]) -> Node:
+    """What an operator or a union is given: these columns and no others."""
+    kept = _kept(node, set(names))
+    if kept.names() == names:
+        return kept
+    columns = tuple(kept.column(name) for name in names)
+    return Project(columns, kept, tuple(map(quoted, names)))
+
+
+def _used(text: str) -> set[str]:
+    """Every word of an expression; those that are no column do no harm."""
+    return set(re.findall(r"\w+", text))

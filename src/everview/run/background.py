@@ -1,0 +1,83 @@
+"""Maintenance in the background of a process, while a block of code runs."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from everview.run.engine import Engine
+from everview.run.maintainer import Report, maintain
+from everview.run.watching import Epoch, Watcher
+
+if TYPE_CHECKING:
+    from everview.stores.embedded import EmbeddedStore
+
+
+class Maintainer(Watcher):
+    """Keeps the views current from a thread, until its block ends.
+
+    Looks for changes `every` so many seconds, and once more when the block ends, so that all
+    changes made inside are included. When the block fails, that last look is left out. An error
+    of the thread ends maintenance, is in `error` from then on, and is raised when the block ends;
+    a view that fails is no such error: it is stopped, and `report.failed` says why.
+    """
+
+    def __init__(self, store: EmbeddedStore, engine: Engine, every: float = 0.2) -> None:
+        self._store = store
+        self._engine = engine
+        self._every = every
+        self._ending = threading.Event()
+        self._look_again = True
+        self._thread = threading.Thread(target=self._run, name="everview maintainer", daemon=True)
+        self.report = Report()
+        self.latest: Epoch | None = None
+        self.error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self._thread.is_alive() else "not running"
+        return f"<maintainer {state}: {self.report}>"
+
+    def committed(self, epoch: Epoch) -> None:
+        """Notes the newest epoch in `latest`, and adds it to `report`."""
+        self.latest = epoch
+        self.report.epochs += 1
+        self.report.changes += epoch.changes
+        self.report.rows += epoch.rows
+        self.report.seconds += epoch.seconds
+
+    def loaded(self, view: str, seconds: float) -> None:
+        self.report.loaded.append(view)
+        self.report.seconds += seconds
+
+    def stopped(self, view: str, reason: str) -> None:
+        self.report.failed[view] = reason
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                maintain(self._store, self._engine, self)
+                self._ending.wait(self._every)
+            if self._look_again:
+                maintain(self._store, self._engine, self)
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._look_again = error is None
+        self._ending.set()
+        self._thread.join()
+        if self.error is None:
+            return
+        if error is None:
+            raise self.error
+        error.add_note(f"and the maintainer failed: {type(self.error).__name__}: {self.error}")

@@ -1,0 +1,43 @@
+"""Arrow types as Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark.sql import types
+
+from everview.schema import Column
+
+_SPARK: dict[pa.DataType, types.DataType] = {
+    pa.bool_(): types.BooleanType(),
+    pa.int8(): types.ByteType(),
+    pa.int16(): types.ShortType(),
+    pa.int32(): types.IntegerType(),
+    pa.int64(): types.LongType(),
+    pa.float32(): types.FloatType(),
+    pa.float64(): types.DoubleType(),
+    pa.string(): types.StringType(),
+    pa.binary(): types.BinaryType(),
+    pa.date32(): types.DateType(),
+    pa.timestamp("us", tz="UTC"): types.TimestampType(),
+    pa.timestamp("us"): types.TimestampNTZType(),
+}
+
+
+def struct(columns: Sequence[Column]) -> types.StructType:
+    """The schema of a frame with these columns, any of which may be NULL."""
+    return _struct(tuple((column.name, column.type) for column in columns))
+
+
+@lru_cache(4096)
+def _struct(columns: tuple[tuple[str, pa.DataType], ...]) -> types.StructType:
+    fields = [types.StructField(name, _spark_type(arrow), True) for name, arrow in columns]
+    return types.StructType(fields)
+
+
+def _spark_type(arrow: pa.DataType) -> types.DataType:
+    if pa.types.is_decimal(arrow):
+        return types.DecimalType(arrow.precision, arrow.scale)
+    return _SPARK[arrow]

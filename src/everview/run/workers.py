@@ -1,0 +1,201 @@
+"""What runs in the engine's Python workers: reading changes, and applying operators to shards.
+
+Told everything in plain data. Each (operator, shard, epoch) is written once, however often the
+engine runs a task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from everview.delta import WEIGHT, weighted
+from everview.operators.aggregate import AggregateOperator
+from everview.operators.base import MemoryState, Operator
+from everview.operators.join import JoinOperator
+from everview.operators.sink import ViewSink
+from everview.operators.threshold import ThresholdOperator
+from everview.operators.topk import TopKOperator
+from everview.plan.nodes import Node
+from everview.schema import Column
+from everview.stores.embedded import EmbeddedStore
+
+SHARD, SIDE = "_shard", "_side"
+Batches = Iterator[pa.RecordBatch]
+_OPERATORS: dict[str, Any] = {
+    "aggregate": AggregateOperator,
+    "join": JoinOperator,
+    "threshold": ThresholdOperator,
+    "top-k": TopKOperator,
+}
+_PARTIAL_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Step:
+    """One epoch: which changes of which tables.
+
+    `start` None means a load: all rows as of `end` instead of the changes since `start`.
+    """
+
+    db: str
+    shards: tuple[int, ...]
+    epoch: int
+    start: Mapping[str, Mapping[int, int]] | None
+    end: Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """An operator's part of a step.
+
+    `state` is where its state is; None computes without keeping any. `inputs` has for each input
+    of the node that has rows its place and, by column, the name it comes by.
+    """
+
+    step: Step
+    node: str
+    state: str | None
+    inputs: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
+
+
+@lru_cache(8)
+def open_store(db: str, readonly: bool) -> EmbeddedStore:
+    return EmbeddedStore(db, readonly=readonly)
+
+
+@lru_cache(1024)
+def node_of(document: str) -> Node:
+    return Node.from_json(json.loads(document))
+
+
+@lru_cache(1024)
+def operator_of(document: str) -> Operator:
+    made: Operator = _OPERATORS[node_of(document).kind](node_of(document))
+    return made
+
+
+def read(
+    step: Step, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
+) -> Batches:
+    """The delta of a table: before-images with -1, after-images with +1."""
+    store = open_store(step.db, True)
+    for batch in regions:
+        for region in batch.column(0).to_pylist():
+            end = step.end[table][region]
+            if step.start is None:
+                scan = store.scan(table, names, region=region, at={region: end}, ordered=False)
+                for rows in scan:
+                    yield from _named(weighted(pa.Table.from_batches([rows]), 1), columns)
+                continue
+            for changes in store.changes(table, region, step.start[table][region], end, names):
+                for image, weight in (("before", -1), ("after", 1)):
+                    found = changes.column(image).drop_null()
+                    rows_ = pa.Table.from_arrays(found.flatten(), names=names)
+                    yield from _named(weighted(rows_, weight), columns)
+
+
+def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = None) -> Batches:
+    fields = [pa.field(column.name, column.type) for column in columns]
+    fields.append(pa.field(WEIGHT, pa.int64()))
+    arrays = list(delta.columns)
+    if shard is not None:
+        fields.append(pa.field(SHARD, pa.int32()))
+        arrays.append(pa.array(np.full(delta.num_rows, shard, np.int32)))
+    yield from pa.Table.from_arrays(arrays, schema=pa.schema(fields)).combine_chunks().to_batches()
+
+
+def partial_of(document: str, batches: Batches) -> Batches:
+    """Deltas added up by group before they are shuffled."""
+    operator = operator_of(document)
+    assert isinstance(operator, AggregateOperator)
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.num_rows for one in held) >= _PARTIAL_ROWS:
+            yield from operator.partial(pa.Table.from_batches(held)).combine_chunks().to_batches()
+            held = []
+    if held:
+        yield from operator.partial(pa.Table.from_batches(held)).combine_chunks().to_batches()
+
+
+def operate(task: Task, batches: Batches) -> Batches:
+    operator, node = operator_of(task.node), node_of(task.node)
+    for shard, rows in _by_shard(batches):
+        inputs = _inputs(task, node, rows)
+
+        def work(state: Any, inputs: list[pa.Table] = inputs) -> pa.Table:
+            return operator.apply(inputs, state)
+
+        yield from _named(_once(task, shard, work), node.columns, shard)
+
+
+def _once(task: Task, shard: int, work: Any) -> pa.Table:
+    if task.state is None:
+        return work(MemoryState())
+    state = open_store(task.step.db, False).shard(task.state, shard)
+    return state.load(work) if task.step.start is None else state.apply(task.step.epoch, work)
+
+
+def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
+    """The deltas of the node's inputs, of which some have no rows."""
+    found = [_empty(one) for one in node.inputs()]
+    sides = rows[SIDE].to_numpy() if SIDE in rows.column_names else None
+    for place, names in task.inputs:
+        mine = rows if sides is None else rows.filter(pa.array(sides == place))
+        found[place] = mine.select([slot for _, slot in names]).rename_columns(
+            [name for name, _ in names]
+        )
+    return found
+
+
+@lru_cache(1024)
+def _empty(node: Node) -> pa.Table:
+    schema = pa.schema([pa.field(column.name, column.type) for column in node.columns])
+    return weighted(schema.empty_table(), 0)
+
+
+@lru_cache(1024)
+def _view_sink(document: str) -> ViewSink:
+    columns, key = json.loads(document)
+    return ViewSink(tuple(Column.from_json(column) for column in columns), tuple(key))
+
+
+def sink(task: Task, view: str, batches: Batches) -> Batches:
+    """View rows written; gives (view, shard, rows touched)."""
+    kept = _view_sink(task.node)
+    names = [column.name for column in kept.columns]
+    epoch = task.step.epoch
+    for shard, rows in _by_shard(batches):
+        delta = rows.rename_columns([*names, WEIGHT])
+
+        def work(state: Any, delta: pa.Table = delta) -> pa.Table:
+            touched = kept.apply(delta, state, epoch, epoch - 1)
+            return pa.table({"touched": pa.array([touched], pa.int64())})
+
+        yield pa.record_batch(
+            {
+                "view": pa.array([view]),
+                "shard": pa.array([shard], pa.int32()),
+                "touched": _once(task, shard, work)["touched"].combine_chunks(),
+            }
+        )
+
+
+def _by_shard(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
+    """A partition's rows by shard; a partition may hold any number of shards, or none."""
+    held = [batch for batch in batches if batch.num_rows]
+    if not held:
+        return
+    table = pa.Table.from_batches(held).combine_chunks()
+    shards = table[SHARD].to_numpy()
+    table = table.drop_columns(SHARD)
+    present = np.unique(shards).tolist()
+    for shard in present:
+        yield shard, table if len(present) == 1 else table.filter(pa.array(shards == shard))

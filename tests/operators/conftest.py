@@ -1,0 +1,91 @@
+"""Every operator is tested over both kinds of state: in memory, and in a shard of the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from everview.delta import WEIGHT
+from everview.operators.aggregate import AggregateOperator
+from everview.operators.base import MemoryState, State
+from everview.operators.join import JoinOperator
+from everview.operators.threshold import ThresholdOperator
+from everview.operators.topk import TopKOperator
+from everview.plan.nodes import Node
+from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.state import Shard
+from tests.operators.histories import Row, counted
+
+Maintain = Callable[[Node, Iterable[list[pa.Table]]], tuple[list[Counter[Row]], int]]
+OPERATORS: dict[str, Any] = {
+    "aggregate": AggregateOperator,
+    "join": JoinOperator,
+    "threshold": ThresholdOperator,
+    "top-k": TopKOperator,
+}
+
+
+class MemoryShard:
+    """What tests need of a `Shard`, with its state in memory."""
+
+    def __init__(self) -> None:
+        self._state = MemoryState()
+
+    def load(self, work: Callable[[State], pa.Table]) -> pa.Table:
+        self._state = MemoryState()
+        return work(self._state)
+
+    def apply(self, epoch: int, work: Callable[[State], pa.Table]) -> pa.Table:
+        return work(self._state)
+
+    def values(self) -> Iterator[list[bytes]]:
+        yield list(self._state.values.values())
+
+    def size(self) -> tuple[int, int]:
+        return len(self._state), 0
+
+
+@pytest.fixture(scope="session", params=["memory", "embedded"])
+def shard(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shard | MemoryShard]:
+    """One shard for all examples of all tests: to empty it is quicker than to make another."""
+    if request.param == "memory":
+        yield MemoryShard()
+        return
+    path = tmp_path_factory.mktemp("operators") / "store.ev"
+    store = EmbeddedStore(str(path), create=True, durability="never")
+    yield store.shard("operator", 0, create=True)
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def maintain(shard: Shard | MemoryShard) -> Maintain:
+    """Applies a node's operator to state that is empty at first, each step in a transaction.
+
+    Gives the sum of its outputs after each step, and how many entries its state has in the end.
+    """
+
+    def maintained(node: Node, steps: Iterable[list[pa.Table]]) -> tuple[list[Counter[Row]], int]:
+        shard.load(nothing)
+        operator = OPERATORS[node.kind](node)
+        view: Counter[Row] = Counter()
+        views = []
+        for epoch, inputs in enumerate(steps, 1):
+            delta = shard.apply(epoch, partial(operator.apply, inputs))
+            assert delta.schema.names == [*node.names(), WEIGHT]
+            assert delta.schema.types == [*(c.type for c in node.columns), pa.int64()]
+            view.update(counted(delta))
+            views.append(Counter({row: count for row, count in view.items() if count}))
+        return views, shard.size()[0]
+
+    return maintained
+
+
+def nothing(state: State) -> pa.Table:
+    return pa.table({})

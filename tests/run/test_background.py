@@ -1,0 +1,125 @@
+"""A maintainer in the background of a block: everything made inside is in the views at its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everview as ev
+from everview.errors import StoreFull
+from everview.run import background
+from everview.run.background import Maintainer
+from everview.run.engine import Engine
+from everview.run.maintainer import Report
+
+LONG = 60
+
+
+@pytest.fixture
+def shop(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+    with ev.open(tmp_path / "shop.ev", create=True) as db:
+        db._engine = engine
+        db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
+        db.sql(
+            "CREATE MATERIALIZED VIEW spend AS "
+            "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
+        )
+        yield db
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + LONG
+    while not true():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.02)
+
+
+def test_views_follow_inside_the_block_and_have_all_at_its_end(shop: ev.Database) -> None:
+    orders = shop.table("orders")
+    view = shop.view("spend")
+    with shop.maintainer(every=0.01) as maintainer:
+        orders.put([{"id": 1, "customer": "ada", "amount": 5}])
+        wait_for(lambda: view.get("ada") == {"customer": "ada", "total": 5})
+        assert maintainer.report.loaded == ["spend"]
+        orders.put([{"id": 2, "customer": "ada", "amount": 7}])
+        wait_for(lambda: maintainer.latest is not None)
+        for i in range(3, 50):
+            orders.put([{"id": i, "customer": "bob", "amount": 1}])
+    assert view.get("ada") == {"customer": "ada", "total": 12}
+    assert view.get("bob") == {"customer": "bob", "total": 47}
+    assert view.freshness.total_seconds() == 0
+    assert maintainer.latest is not None
+    assert maintainer.latest.number == view.epoch
+    assert maintainer.report.failed == {}
+    epoch = view.epoch
+    orders.put([{"id": 1, "customer": "ada", "amount": 0}])
+    time.sleep(0.1)
+    assert view.epoch == epoch, "it went on after the block"
+    assert view.freshness.total_seconds() >= 0.1
+
+
+def test_either_engine_may_maintain(shop: ev.Database, sail: Engine) -> None:
+    orders = shop.table("orders")
+    for number, name in enumerate(("spark", "sail", "spark"), 1):
+        orders.put([{"id": number, "customer": "ada", "amount": 1}])
+        shop.maintain(engine=name)  # type: ignore[arg-type]
+        assert shop.view("spend").get("ada") == {"customer": "ada", "total": number}
+
+
+def fail_after(true: Callable[[], bool]) -> None:
+    wait_for(true)
+    raise KeyError
+
+
+class Looks:
+    """Counts how often the maintainer looks for changes, and fails when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.error: BaseException | None = None
+        self.threads: set[threading.Thread] = set()
+        monkeypatch.setattr(background, "maintain", self)
+
+    def __call__(self, store: Any, engine: Any, watch: Any) -> Report:
+        self.count += 1
+        self.threads.add(threading.current_thread())
+        if self.error is not None:
+            raise self.error
+        return Report()
+
+    def maintainer(self, every: float = LONG) -> Maintainer:
+        return Maintainer(None, None, every)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
+
+
+def test_there_is_a_last_look_after_the_block_and_no_waiting_for_it(looks: Looks) -> None:
+    with looks.maintainer():
+        wait_for(lambda: looks.count == 1)
+    assert looks.count == 2
+    assert not any(thread.is_alive() for thread in looks.threads)
+
+
+def test_an_error_of_the_thread_is_raised_when_the_block_ends(looks: Looks) -> None:
+    looks.error = StoreFull("no room")
+    with pytest.raises(StoreFull, match="no room"), looks.maintainer() as maintainer:
+        wait_for(lambda: maintainer.error is not None)
+    assert looks.count == 1
+
+
+def test_an_error_of_the_block_comes_first_and_leaves_out_the_last_look(looks: Looks) -> None:
+    with pytest.raises(KeyError), looks.maintainer():
+        fail_after(lambda: looks.count == 1)
+    assert looks.count == 1
+    looks.error = StoreFull("no room")
+    with pytest.raises(KeyError) as caught, looks.maintainer() as maintainer:
+        fail_after(lambda: maintainer.error is not None)
+    assert caught.value.__notes__ == ["and the maintainer failed: StoreFull: no room"]
