@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import pyarrow as pa
 
 from everview.errors import InUse
-from everview.plan.nodes import Node
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
@@ -101,7 +100,7 @@ class Database:
         readers = [
             view["name"]
             for view in self.store.documents("view/").values()
-            if name.lower() in map(str.lower, Node.from_json(view["plan"]).tables())
+            if name.lower() in map(str.lower, view["tables"])
         ]
         if readers:
             raise InUse(

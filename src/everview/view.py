@@ -17,7 +17,7 @@ from everview.errors import UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
 from everview.operators.sink import Overtaken, ViewSink, current, repeated
 from everview.plan.explain import Document, explain
-from everview.plan.nodes import Node, Order
+from everview.plan.nodes import Node, Order, node_of
 from everview.schema import TableSchema
 from everview.stores.embedded import EmbeddedStore
 
@@ -51,7 +51,7 @@ class View:
     @property
     def plan(self) -> Node:
         """How the view is maintained."""
-        return Node.from_json(self._document()["plan"])
+        return node_of(self._document()["plan"])
 
     @property
     def status(self) -> str:
@@ -122,7 +122,7 @@ class View:
     def get(self, *key: Any) -> Row | None:
         """The row with that key (see `key`), or None."""
         document = self._document()
-        columns = Node.from_json(document["plan"]).columns
+        columns = node_of(document["plan"]).columns
         key_columns = tuple(c for c in columns if c.name in document["key"])
         if len(key_columns) in (0, len(columns)):
             raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
@@ -171,18 +171,18 @@ def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
     states |= view["states"]
 
     def size(node: Node | None) -> tuple[int, int] | None:
-        state = states.get("view" if node is None else node.identity())
+        state = states.get("view" if node is None else node.identity)
         if state is None:
             return None
         sizes = [store.shard(state, number).size() for number in view["shards"]]
         return sum(rows for rows, _ in sizes), sum(size for _, size in sizes)
 
     def shared(node: Node) -> list[str]:
-        identity = node.identity()
+        identity = node.identity
         state = states.get(identity)
         return sorted(v["name"] for v in others if state and v["states"].get(identity) == state)
 
-    plan = Node.from_json(view["plan"])
+    plan = node_of(view["plan"])
     created = store.document(f"view/{view['name'].lower()}") is not None
     return {
         "view": view["name"],
@@ -191,7 +191,7 @@ def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
         "error": view.get("error"),
         "query": view["sql"],
         "order": [str(Order(*by)) for by in view["order"]],
-        "shards": view["shards"],
+        "shards": len(view["shards"]),
         **explain(plan, tuple(view["key"]), size, shared),
     }
 
@@ -235,4 +235,4 @@ def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
 
 
 def _sink(document: dict[str, Any]) -> ViewSink:
-    return ViewSink(Node.from_json(document["plan"]).columns, tuple(document["key"]))
+    return ViewSink(node_of(document["plan"]).columns, tuple(document["key"]))

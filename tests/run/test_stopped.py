@@ -116,6 +116,20 @@ def test_it_works_again_when_the_rows_are_mended(shop: ev.Database) -> None:
     assert shop.verify("sums").equal
 
 
+def test_it_works_again_though_no_other_view_follows_the_table(shop: ev.Database) -> None:
+    shop.sql("DROP VIEW counts")
+    shop.sql(f"CREATE MATERIALIZED VIEW more AS {SUMS} HAVING sum(amount) > 1")
+    shop.maintain()
+    overflow(shop)
+    assert sorted(shop.maintain().failed) == ["more", "sums"]
+    shop.table("orders").put([{"id": 3, "customer": "ada", "amount": 10}])
+    shop.sql("DROP VIEW sums")
+    shop.sql(f"CREATE MATERIALIZED VIEW sums AS {SUMS}")
+    assert shop.maintain().failed == {}
+    assert rows(shop, "sums") == {"ada": 15, "bob": 7, "cy": 1}
+    assert rows(shop, "more") == {"ada": 5, "bob": 7}
+
+
 def test_it_works_again_with_a_wider_type(shop: ev.Database) -> None:
     overflow(shop)
     shop.maintain()

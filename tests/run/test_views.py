@@ -31,7 +31,8 @@ SHAPES = {
     "ON a.quantity = b.id AND b.amount > 10",
     "perhaps_less": "SELECT a.id, b.id AS other FROM orders a LEFT JOIN orders b "
     "ON a.quantity = b.id AND b.amount < a.amount",
-    "right_side": "SELECT a.id, b.id AS other FROM orders a RIGHT JOIN orders b ON a.quantity = b.id",
+    "right_side": "SELECT a.id, b.id AS other FROM orders a RIGHT JOIN orders b "
+    "ON a.quantity = b.id",
     "has_dearer": "SELECT id, amount FROM orders a WHERE EXISTS (SELECT 1 FROM orders b "
     "WHERE b.customer = a.customer AND b.amount > a.amount)",
     "has_none_dearer": "SELECT id, amount FROM orders a WHERE NOT EXISTS (SELECT 1 FROM orders b "

@@ -1,6 +1,6 @@
 """All 22 TPC-H queries as views of one database, equal to DuckDB's recomputation at every epoch.
 
-A few epochs each; with --long there are 30.
+A few epochs on Sail; with --long there are 30, and Spark does the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from everview.tpch import KEYS, QUERIES, create_tables
 from everview.tpch.changes import Changes, Mix, apply
 from tests.tpch.oracle import Row, check, tables_of
 
-EPOCHS = {"sail": 8, "spark": 2}
+EPOCHS = 3
 SIZE = 400
 ARRIVING = Mix(insert=0.85, update=0.05, move=0.05, delete=0.05, revived=1)
 ONE_ROW = {"q6", "q14", "q17", "q19"}
@@ -28,7 +28,11 @@ ONE_ROW = {"q6", "q14", "q17", "q19"}
 
 @pytest.fixture
 def epochs(engine: Engine, request: pytest.FixtureRequest) -> int:
-    return 30 if request.config.getoption("--long") else EPOCHS[engine.name]
+    if request.config.getoption("--long"):
+        return 30
+    if engine.name == "spark":
+        pytest.skip("22 views on Spark take minutes: make test-all")
+    return EPOCHS
 
 
 @pytest.fixture(scope="module")

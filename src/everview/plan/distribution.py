@@ -13,10 +13,17 @@ from everview.plan.nodes import OPERATORS, Aggregate, Filter, Join, Node, Projec
 from everview.schema import unquoted
 
 Distribution = tuple[frozenset[str], ...] | None
+_known: dict[str, Distribution] = {}
 
 
 def distribution(node: Node) -> Distribution:
     """How the rows that a node gives lie."""
+    if node.identity not in _known:
+        _known[node.identity] = _distribution(node)
+    return _known[node.identity]
+
+
+def _distribution(node: Node) -> Distribution:
     if isinstance(node, Filter):
         return distribution(node.input)
     if isinstance(node, Project):

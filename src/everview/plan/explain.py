@@ -88,7 +88,7 @@ def _document(
     return {
         "kind": node.kind,
         "label": _PLAIN.sub(r"\1", node.label()),
-        "identity": node.identity(),
+        "identity": node.identity,
         "round": max((one["round"] for one in below), default=1) + shuffles(node),
         "by": _names(by),
         "place": _place(node.inputs()[0], by) if is_operator else None,

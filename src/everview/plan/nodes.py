@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar
 
@@ -45,10 +46,15 @@ class Node:
     def column(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)
 
+    @cached_property
+    def text(self) -> str:
+        """The node as JSON text."""
+        return json.dumps(self.to_json(), sort_keys=True)
+
+    @cached_property
     def identity(self) -> str:
         """The same for equal nodes, and only for them."""
-        text = json.dumps(self.to_json(), sort_keys=True)
-        return blake2b(text.encode(), digest_size=10).hexdigest()
+        return blake2b(self.text.encode(), digest_size=10).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         values = {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
@@ -59,6 +65,12 @@ class Node:
         kind = _KINDS[document["kind"]]
         made: Node = kind(**{f.name: _from_json(document[f.name]) for f in fields(kind)})
         return made
+
+
+@lru_cache(4096)
+def node_of(text: str) -> Node:
+    """The node of a JSON text."""
+    return Node.from_json(json.loads(text))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from everview.errors import DataError, EverviewError, SqlError
-from everview.plan.nodes import OPERATORS, Node
+from everview.plan.nodes import OPERATORS, node_of
 from everview.run.engine import Engine, readable
 from everview.run.rounds import Program
 from everview.run.watching import Epoch, Watcher
@@ -52,9 +52,9 @@ def maintain(store: EmbeddedStore, engine: Engine, watch: Watcher | None = None)
     """Bring every view up to the newest change; waits while another process does so."""
     report, begun = Report(watch=watch or Watcher()), time.monotonic()
     with store.maintaining():
+        _run_epochs(store, engine, report)  # so that new views are loaded as of now
         _load_new(store, engine, report)
-        while _run_epoch(store, engine, report):
-            pass
+        _run_epochs(store, engine, report)
     report.seconds = time.monotonic() - begun
     return report
 
@@ -83,26 +83,32 @@ def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[Vi
 
 
 def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> None:
-    """Load views that were just created, as of the committed epoch."""
-    new = {n: view for n, view in store.documents("view/").items() if view["status"] == "new"}
+    """Load views that were just created, as of the committed epoch; tables that no live view
+    follows, as of now."""
+    views = store.documents("view/")
+    new = {name: view for name, view in views.items() if view["status"] == "new"}
+    followed = {t for view in views.values() if view["status"] == "live" for t in _tables(view)}
     for number, (name, view) in enumerate(new.items(), 1):
         report.watch.loading(view["name"], number, len(new))
         begun = time.monotonic()
         epoch = store.document("epoch") or {"number": 1, "positions": {}}
         positions = _read_positions(epoch["positions"])
         for table in _tables(view):
-            if table not in positions:
+            if table not in positions or table not in followed:
                 positions[table] = {r: held.last for r, held in store.log(table).items()}
                 store.register(table, CONSUMER, positions[table])
         view, fresh = _with_states(store, view)
         store.store_documents({"epoch": _epoch(epoch["number"], positions), name: view})
-        step = Step(store.path, tuple(view["shards"]), epoch["number"], None, positions)
+        step = Step(
+            store.path, store.durability, tuple(view["shards"]), epoch["number"], None, positions
+        )
         try:
             report.rows += _run(engine, [view], step, fresh)
         except (SqlError, DataError) as error:
             _stop(store, view, 0, {}, error, report)
             continue
         store.store_documents({name: view | {"status": "live"}})
+        followed |= _tables(view)
         report.loaded.append(view["name"])
         report.watch.loaded(view["name"], time.monotonic() - begun)
 
@@ -111,8 +117,8 @@ def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]
     """The view with a place for each operator's state: that of an equal one, or a fresh one."""
     others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
     _drop_states(store, view["states"].values(), others)
-    plan = Node.from_json(view["plan"])
-    operators = {node.identity() for node in plan.walk() if isinstance(node, OPERATORS)}
+    plan = node_of(view["plan"])
+    operators = {node.identity for node in plan.walk() if isinstance(node, OPERATORS)}
     live = _states([other for other in others if other["status"] == "live"])
     fresh = {identity: uuid.uuid4().hex[:12] for identity in sorted(operators - set(live))}
     shared = {identity: live[identity] for identity in operators & set(live)}
@@ -123,14 +129,20 @@ def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]
     return view | {"states": states}, fresh
 
 
+def _run_epochs(store: EmbeddedStore, engine: Engine, report: Report) -> None:
+    while _run_epoch(store, engine, report):
+        pass
+
+
 def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
     """Run one epoch, or the one that was not finished; False if nothing is pending."""
     views = [v for v in store.documents("view/").values() if v["status"] == "live"]
-    epoch = store.document("epoch")
+    epoch, intent = store.document("epoch"), store.document("intent")
     if not views or epoch is None:
+        if intent is not None:  # what was begun was for views that are gone
+            store.store_documents({"intent": None})
         return False
     start = _read_positions(epoch["positions"])
-    intent = store.document("intent")
     if intent is None or intent["number"] <= epoch["number"]:
         end = _cut(store, start, {table for view in views for table in _tables(view)})
         if end == start:
@@ -141,7 +153,9 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
     end = {table: begun.get(table, start[table]) for table in start}
     began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
     touched = [view for view in views if any(start[t] != end[t] for t in _tables(view))]
-    step = Step(store.path, tuple(views[0]["shards"]), intent["number"], start, end)
+    step = Step(
+        store.path, store.durability, tuple(views[0]["shards"]), intent["number"], start, end
+    )
     _run_or_stop(store, engine, touched, step, report)
     store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None})
     for table, positions in end.items():
@@ -220,7 +234,7 @@ def _run(engine: Engine, views: list[View], step: Step, states: Mapping[str, str
     frames: list[DataFrame] = []
     try:
         for view in views:
-            plan = Node.from_json(view["plan"])
+            plan = node_of(view["plan"])
             key, state = tuple(view["key"]), view["states"]["view"]
             frame = program.sink(view["name"], plan, key, state)
             if frame is not None:
@@ -239,7 +253,7 @@ def _states(views: list[View]) -> dict[str, str]:
 
 
 def _tables(view: Mapping[str, Any]) -> set[str]:
-    return Node.from_json(view["plan"]).tables()
+    return set(view["tables"])
 
 
 def _epoch(number: int, positions: Positions) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Program:
         self._session = session
         self._step = step
         self._states = states
-        self._frames: dict[Node, DataFrame | None] = {}
+        self._frames: dict[str, DataFrame | None] = {}
 
     def sink(self, view: str, plan: Node, key: tuple[str, ...], state: str) -> DataFrame | None:
         """A view's whole plan and its sink; running it gives (view, shard, rows touched).
@@ -65,9 +65,9 @@ class Program:
         return placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
 
     def frame(self, node: Node) -> DataFrame | None:
-        if node not in self._frames:
-            self._frames[node] = self._build(node)
-        return self._frames[node]
+        if node.identity not in self._frames:
+            self._frames[node.identity] = self._build(node)
+        return self._frames[node.identity]
 
     def _build(self, node: Node) -> DataFrame | None:
         if isinstance(node, Source):
@@ -105,16 +105,15 @@ class Program:
         present = {i: frame for i, frame in enumerate(frames) if frame is not None}
         if not present:
             return None
-        document = json.dumps(node.to_json(), sort_keys=True)
         if len(present) == 1:
             ((place, frame),) = present.items()
-            slots, frame = self._alone(node, document, place, frame)
+            slots, frame = self._alone(node, place, frame)
         else:
             slots, frame = self._together(node, present)
-        state = self._states.get(node.identity())
+        state = self._states.get(node.identity)
         inputs = tuple(zip(present, slots, strict=True))
         operate: Callable[[Any], Any] = partial(
-            workers.operate, Task(self._step, document, state, inputs)
+            workers.operate, Task(self._step, node.text, state, inputs)
         )
         return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
 
@@ -127,9 +126,7 @@ class Program:
         seed = self._session.sql(f"SELECT {', '.join([*nulls, '0L', *shard])}")
         return frame.union(seed)
 
-    def _alone(
-        self, node: Node, document: str, place: int, frame: DataFrame
-    ) -> tuple[list[Slots], DataFrame]:
+    def _alone(self, node: Node, place: int, frame: DataFrame) -> tuple[list[Slots], DataFrame]:
         """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
         given, by = node.inputs()[place], shards_by(node)[place]
         columns = (*given.columns, WEIGHTED)
@@ -138,7 +135,7 @@ class Program:
             if partial_columns is not None:
                 names = [quoted(column.name) for column in columns]
                 frame = frame.selectExpr(*names).to(struct(columns))
-                combine = partial(workers.partial_of, document)
+                combine = partial(workers.partial_of, node.text)
                 frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
         slots = tuple((column.name, column.name) for column in columns)
         return [slots], self._placed(frame, given, columns, by)

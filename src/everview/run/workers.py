@@ -22,7 +22,8 @@ from everview.operators.join import JoinOperator
 from everview.operators.sink import ViewSink
 from everview.operators.threshold import ThresholdOperator
 from everview.operators.topk import TopKOperator
-from everview.plan.nodes import Node
+from everview.plan.nodes import Node, node_of
+from everview.run.guarding import guarded
 from everview.schema import Column
 from everview.stores.embedded import EmbeddedStore
 
@@ -45,6 +46,7 @@ class Step:
     """
 
     db: str
+    durability: str
     shards: tuple[int, ...]
     epoch: int
     start: Mapping[str, Mapping[int, int]] | None
@@ -66,13 +68,8 @@ class Task:
 
 
 @lru_cache(8)
-def open_store(db: str, readonly: bool) -> EmbeddedStore:
-    return EmbeddedStore(db, readonly=readonly)
-
-
-@lru_cache(1024)
-def node_of(document: str) -> Node:
-    return Node.from_json(json.loads(document))
+def open_store(db: str, durability: str, readonly: bool) -> EmbeddedStore:
+    return EmbeddedStore(db, durability=durability, readonly=readonly)
 
 
 @lru_cache(1024)
@@ -81,11 +78,12 @@ def operator_of(document: str) -> Operator:
     return made
 
 
+@guarded
 def read(
     step: Step, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
 ) -> Batches:
     """The delta of a table: before-images with -1, after-images with +1."""
-    store = open_store(step.db, True)
+    store = open_store(step.db, step.durability, True)
     for batch in regions:
         for region in batch.column(0).to_pylist():
             end = step.end[table][region]
@@ -111,6 +109,7 @@ def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = Non
     yield from pa.Table.from_arrays(arrays, schema=pa.schema(fields)).combine_chunks().to_batches()
 
 
+@guarded
 def partial_of(document: str, batches: Batches) -> Batches:
     """Deltas added up by group before they are shuffled."""
     operator = operator_of(document)
@@ -125,6 +124,7 @@ def partial_of(document: str, batches: Batches) -> Batches:
         yield from operator.partial(pa.Table.from_batches(held)).combine_chunks().to_batches()
 
 
+@guarded
 def operate(task: Task, batches: Batches) -> Batches:
     operator, node = operator_of(task.node), node_of(task.node)
     for shard, rows in _by_shard(batches):
@@ -139,8 +139,9 @@ def operate(task: Task, batches: Batches) -> Batches:
 def _once(task: Task, shard: int, work: Any) -> pa.Table:
     if task.state is None:
         return work(MemoryState())
-    state = open_store(task.step.db, False).shard(task.state, shard)
-    return state.load(work) if task.step.start is None else state.apply(task.step.epoch, work)
+    step = task.step
+    state = open_store(step.db, step.durability, False).shard(task.state, shard)
+    return state.load(work) if step.start is None else state.apply(step.epoch, work)
 
 
 def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
@@ -167,6 +168,7 @@ def _view_sink(document: str) -> ViewSink:
     return ViewSink(tuple(Column.from_json(column) for column in columns), tuple(key))
 
 
+@guarded
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """View rows written; gives (view, shard, rows touched)."""
     kept = _view_sink(task.node)

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from everview.errors import InvalidSql, TableExists, UnsupportedSql
 from everview.plan.keys import view_key
-from everview.plan.nodes import Node
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.sql.parsing import Statement
@@ -70,7 +69,8 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
     return {
         "name": name,
         "sql": query,
-        "plan": plan.to_json(),
+        "plan": plan.text,
+        "tables": sorted(plan.tables()),
         "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in order],
         "shards": list(SHARDS),
@@ -82,7 +82,7 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
 def _create(db: Database, statement: Statement) -> Result:
     view = define(db, statement)
     db.store.store_documents({f"view/{view['name'].lower()}": view})
-    tables = ", ".join(sorted(Node.from_json(view["plan"]).tables()))
+    tables = ", ".join(view["tables"])
     return Result(message=f"view {view['name']} created over {tables}; maintain() loads it")
 
 

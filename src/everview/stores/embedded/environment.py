@@ -219,7 +219,8 @@ class Environment:
     def _after_commit(self) -> None:
         if time.monotonic() - self._readers_checked > READER_CHECK_SECONDS:
             self._readers_checked = time.monotonic()
-            self.lmdb.reader_check()  # a killed reader would keep its pages from being used again
+            with _unforked:  # a killed reader would keep its pages from being used again
+                self.lmdb.reader_check()
         if self.durability == "interval":
             self._unsynced = True
             _syncer.wake()
@@ -267,7 +268,8 @@ class Environment:
     def sync(self) -> None:
         """Hand what was written to the device; what fails stays to be synced."""
         if self._unsynced:
-            self.lmdb.sync(True)
+            with _unforked:
+                self.lmdb.sync(True)
             self._unsynced = False
 
     def size_on_disk(self) -> int:
@@ -374,11 +376,18 @@ class _Syncer:
 
 
 def _forget_parent() -> None:
-    global _syncer
+    global _syncer, _unforked
+    _unforked = threading.RLock()
     registry.after_fork()
     _syncer = _Syncer()
 
 
 registry = _Registry()
 _syncer = _Syncer()
-os.register_at_fork(after_in_child=_forget_parent)
+# no fork happens while it is held: a child could not close what LMDB is busy with in another thread
+_unforked = threading.RLock()
+os.register_at_fork(
+    before=lambda: _unforked.acquire(),
+    after_in_parent=lambda: _unforked.release(),
+    after_in_child=_forget_parent,
+)

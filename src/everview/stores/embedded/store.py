@@ -89,7 +89,7 @@ class EmbeddedStore(Store):
         if map_size is not None and map_size < SMALLEST_MAP:
             raise DatabaseError(f"map_size is {SMALLEST_MAP:,} bytes or more, not {map_size:,}")
         self.path = os.path.abspath(path)
-        self._durability = durability
+        self.durability = durability
         self._map_size = map_size or MAP_SIZE
         self._readonly = readonly
         self._closed = False
@@ -112,7 +112,7 @@ class EmbeddedStore(Store):
     def _acquire(self, path: str, names: tuple[str, ...], create: bool = False) -> Environment:
         path = os.path.join(self.path, path)
         readonly = self._readonly and not create
-        return registry.acquire(path, names, self._durability, self._map_size, readonly, create)
+        return registry.acquire(path, names, self.durability, self._map_size, readonly, create)
 
     @property
     def _catalog(self) -> Catalog:
