@@ -20,6 +20,7 @@ from everview import tpch
 from everview.database import EngineName
 from everview.load import load
 from everview.plan.explain import readable_bytes
+from everview.result import count_rows
 from everview.tpch.changes import ORDERS_AND_LINES, Changes, apply
 
 VIEWS = {
@@ -57,21 +58,23 @@ def _load(db: ev.Database, files: Path, scale: float, say: Say) -> None:
 
 
 def _create(db: ev.Database, say: Say) -> None:
-    begun = time.monotonic()
+    say("starting Spark, whose optimizer plans the views ...")
+    times = [time.monotonic()]
     for name in VIEWS:
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {tpch.QUERIES[name]}")
-    created = time.monotonic()
-    db.maintain()
-    loaded = time.monotonic()
+        times.append(time.monotonic())
     say(
-        f"{len(VIEWS)} views created in {created - begun:.1f} s (most of it Spark's start), loaded "
-        f"in {loaded - created:.1f} s"
+        f"the first view is created after {times[1] - times[0]:.1f} s, the other "
+        f"{len(VIEWS) - 1} after {times[-1] - times[1]:.1f} s more; loading them ..."
     )
+    db.maintain()
+    say(f"loaded by {db.engine.name.capitalize()} in {time.monotonic() - times[-1]:.1f} s:\n")
     for name, meaning in VIEWS.items():
         state = db.explain(name, json=True)["state"]
+        rows = count_rows(len(db.view(name)))
         say(
-            f"  {name}  {meaning:<38} {len(db.view(name)):>3} rows, from {state['rows']:>7,} rows "
-            f"of state ({readable_bytes(state['bytes'])})"
+            f"  {name}  {meaning:<38} {rows:>7}, from {state['rows']:>6,} rows of state in "
+            f"{readable_bytes(state['bytes'])}"
         )
 
 
@@ -90,7 +93,7 @@ def _follow(
     with db.maintainer(every=0.05, engine=engine) as maintainer:
         changing.go()
         while (left := begun + seconds - time.monotonic()) > 0:
-            time.sleep(min(1.0, left))
+            time.sleep(1.0 if left > 1.5 else left)
             say(_moment(db, time.monotonic() - begun, changing.count - before))
         changing.pause()
         paused = time.monotonic()

@@ -21,15 +21,26 @@ LONG = 60
 
 
 @pytest.fixture
-def shop(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+def either(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
         db._engine = engine
-        db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
-        db.sql(
-            "CREATE MATERIALIZED VIEW spend AS "
-            "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
-        )
+        create(db)
         yield db
+
+
+@pytest.fixture
+def shop(spark: Engine, sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+    with ev.open(tmp_path / "shop.ev", create=True) as db:
+        create(db)
+        yield db
+
+
+def create(db: ev.Database) -> None:
+    db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
+    db.sql(
+        "CREATE MATERIALIZED VIEW spend AS "
+        "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
+    )
 
 
 def wait_for(true: Callable[[], bool]) -> None:
@@ -39,10 +50,10 @@ def wait_for(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_views_follow_inside_the_block_and_have_all_at_its_end(shop: ev.Database) -> None:
-    orders = shop.table("orders")
-    view = shop.view("spend")
-    with shop.maintainer(every=0.01) as maintainer:
+def test_views_follow_inside_the_block_and_have_all_at_its_end(either: ev.Database) -> None:
+    orders = either.table("orders")
+    view = either.view("spend")
+    with either.maintainer(every=0.01) as maintainer:
         orders.put([{"id": 1, "customer": "ada", "amount": 5}])
         wait_for(lambda: view.get("ada") == {"customer": "ada", "total": 5})
         assert maintainer.report.loaded == ["spend"]
@@ -63,7 +74,7 @@ def test_views_follow_inside_the_block_and_have_all_at_its_end(shop: ev.Database
     assert view.freshness.total_seconds() >= 0.1
 
 
-def test_either_engine_may_maintain(shop: ev.Database, sail: Engine) -> None:
+def test_either_engine_may_maintain(shop: ev.Database) -> None:
     orders = shop.table("orders")
     for number, name in enumerate(("spark", "sail", "spark"), 1):
         orders.put([{"id": number, "customer": "ada", "amount": 1}])

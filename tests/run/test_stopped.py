@@ -19,9 +19,18 @@ LARGE = 2**63 - 1
 
 
 @pytest.fixture
-def shop(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+def either(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+    yield from two_views(tmp_path, engine)
+
+
+@pytest.fixture
+def shop(sail: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+    yield from two_views(tmp_path, sail)
+
+
+def two_views(directory: Path, engine: Engine) -> Iterator[ev.Database]:
     """Two views over the same table, both current; one will not bear large amounts."""
-    with ev.open(tmp_path / "shop.ev", create=True) as db:
+    with ev.open(directory / "shop.ev", create=True) as db:
         db._engine = engine
         db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
         db.table("orders").put(
@@ -52,22 +61,22 @@ def overflow(db: ev.Database) -> None:
     )
 
 
-def test_a_failing_view_stops_alone_and_says_why(shop: ev.Database) -> None:
-    before = shop.view("sums").epoch
-    overflow(shop)
-    report = shop.maintain()
+def test_a_failing_view_stops_alone_and_says_why(either: ev.Database) -> None:
+    before = either.view("sums").epoch
+    overflow(either)
+    report = either.maintain()
     assert (list(report.failed), report.epochs) == (["sums"], 1)
-    view = shop.view("sums")
+    view = either.view("sums")
     assert view.status == "stopped"
     for said in ("sum(amount)", "customer = ada", "wider type", "DROP VIEW sums"):
         assert said in report.failed["sums"]
     assert view.error == report.failed["sums"]
-    assert rows(shop, "counts") == {"ada": 2, "bob": 1, "cy": 1}
-    assert rows(shop, "sums") == {"ada": 5, "bob": 7}, "as of its last good epoch"
+    assert rows(either, "counts") == {"ada": 2, "bob": 1, "cy": 1}
+    assert rows(either, "sums") == {"ada": 5, "bob": 7}, "as of its last good epoch"
     assert view.get("ada") == {"customer": "ada", "total": 5}
-    assert (view.epoch, shop.view("counts").epoch) == (before, before + 1)
+    assert (view.epoch, either.view("counts").epoch) == (before, before + 1)
     assert view.freshness.total_seconds() > 0
-    assert shop.view("counts").freshness.total_seconds() == 0
+    assert either.view("counts").freshness.total_seconds() == 0
 
 
 def test_the_others_stay_current_and_the_stopped_one_as_it_was(shop: ev.Database) -> None:
@@ -140,15 +149,15 @@ def test_it_works_again_with_a_wider_type(shop: ev.Database) -> None:
     assert rows(shop, "sums") == {"ada": LARGE + 5, "bob": 7, "cy": 1}
 
 
-def test_a_view_that_fails_while_it_is_loaded_has_no_rows(shop: ev.Database) -> None:
-    overflow(shop)
-    shop.sql("CREATE MATERIALIZED VIEW casts AS SELECT id, CAST(amount AS INT) AS a FROM orders")
-    report = shop.maintain()
+def test_a_view_that_fails_while_it_is_loaded_has_no_rows(either: ev.Database) -> None:
+    overflow(either)
+    either.sql("CREATE MATERIALIZED VIEW casts AS SELECT id, CAST(amount AS INT) AS a FROM orders")
+    report = either.maintain()
     assert sorted(report.failed) == ["casts", "sums"]
     assert str(LARGE) in report.failed["casts"], "the value that does not fit"
     assert "DROP VIEW casts" in report.failed["casts"]
-    view = shop.view("casts")
+    view = either.view("casts")
     assert (view.status, view.to_arrow().num_rows, view.is_loaded) == ("stopped", 0, False)
     with pytest.raises(NotLoaded, match="casts"):
-        shop.verify("casts")
-    assert rows(shop, "counts") == {"ada": 2, "bob": 1, "cy": 1}
+        either.verify("casts")
+    assert rows(either, "counts") == {"ada": 2, "bob": 1, "cy": 1}

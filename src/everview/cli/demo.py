@@ -13,15 +13,13 @@ from everview.demo import run
 
 @click.command()
 @click.option("--scale", default=0.01, show_default=True, help="TPC-H scale factor.")
-@click.option("--seconds", default=16.0, show_default=True, help="How long to change rows.")
+@click.option("--seconds", default=10.0, show_default=True, help="How long to change rows.")
 @click.option(
     "--engine",
     type=click.Choice(["spark", "sail", "both"]),
-    default="both",
-    show_default=True,
-    help="What maintains the views; both, one after the other, if Sail is installed.",
+    help="What maintains the views; by default Sail if it is installed, else Spark.",
 )
-def demo(scale: float, seconds: float, engine: EngineName | Literal["both"]) -> None:
+def demo(scale: float, seconds: float, engine: EngineName | Literal["both"] | None) -> None:
     """Let TPC-H views follow a stream of changes, then compare them with a recomputation.
 
     Works in a temporary directory and leaves nothing behind.
@@ -30,5 +28,7 @@ def demo(scale: float, seconds: float, engine: EngineName | Literal["both"]) -> 
     Example:
       everview demo --scale 0.01 --seconds 2
     """
-    both: list[EngineName] = ["spark", "sail"] if find_spec("pysail") else ["spark"]
-    run(click.echo, scale, seconds, both if engine == "both" else [engine])
+    if engine is None:
+        engine = "sail" if find_spec("pysail") else "spark"
+    engines: list[EngineName] = ["spark", "sail"] if engine == "both" else [engine]
+    run(click.echo, scale, seconds, engines)

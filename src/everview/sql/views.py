@@ -64,7 +64,11 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
     if db.store.document(f"view/{name.lower()}") is not None:
         raise TableExists(f"view {name} exists already; drop it first with DROP VIEW {name}")
     schemas = [db.store.describe(table) for table in db.tables()]
-    plan, order = translate(start("spark").session, query, schemas)
+    try:
+        plan, order = translate(start("spark").session, query, schemas)
+    except InvalidSql:
+        _refuse_views_over_views(db, statement)
+        raise
     plan = improve(plan)
     return {
         "name": name,
@@ -77,6 +81,15 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         "states": {},
         "status": "new",
     }
+
+
+def _refuse_views_over_views(db: Database, statement: Statement) -> None:
+    words = {token.text.lower() for token in statement.tokens[5:]}
+    if used := [view for view in db.views() if view.lower() in words]:
+        raise UnsupportedSql(
+            f"{used[0]} is a view, and views over views can't be maintained yet; write its query "
+            f"in parentheses instead: FROM (SELECT ...) AS {used[0]}"
+        )
 
 
 def _create(db: Database, statement: Statement) -> Result:
