@@ -125,7 +125,7 @@ def test_state_is_shown_where_it_is_and_summed_once() -> None:
     assert text.count("· shared with other") == 1
     assert text.count("inner join") == 1
     assert text.count("· as above") == 1
-    assert "1,010 state rows, 54 kB on disk" in text
+    assert "1,010 rows of its state (54 kB) are there already" in text
 
 
 def test_a_document_is_plain_data() -> None:

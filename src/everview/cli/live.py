@@ -29,8 +29,9 @@ class LiveLine(everview.Watcher):
 
     def committed(self, epoch: everview.Epoch) -> None:
         text = (
-            f"epoch {epoch.number}  {epoch.changes:,} changes  {epoch.rows:,} view rows  "
-            f"lag {duration(epoch.lag)}  {epoch.rate:,.0f} changes/s"
+            f"epoch {epoch.number}  {_count(epoch.changes, 'change')}  "
+            f"{_count(epoch.rows, 'view row')}  lag {duration(epoch.lag)}  "
+            f"{epoch.rate:,.0f} changes/s"
         )
         if sys.stdout.isatty():
             self.show(text)
@@ -64,3 +65,7 @@ class LiveLine(everview.Watcher):
         if self._width:
             click.echo("\r" + " " * self._width + "\r", nl=False)
         self._width = 0
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -162,9 +162,11 @@ def _header(document: Document) -> Iterator[str]:
     if document.get("order"):
         yield f"order of reading: {', '.join(document['order'])}"
     state = document["state"]
-    kept = f"{state['rows']:,} state rows, {readable_bytes(state['bytes'])} on disk"
+    rows, size = f"{state['rows']:,}", readable_bytes(state["bytes"])
+    kept = f"{rows} state rows, {size} on disk"
     if status == "not created":
-        kept = f"of its state {kept} are there already" if state["bytes"] else "no state yet"
+        shared = f"{rows} rows of its state ({size}) are there already"
+        kept = shared if state["bytes"] else "no state yet"
     rounds = f"{document['rounds']} round{'s' * (document['rounds'] > 1)}"
     yield f"{rounds}, {kept}; maintained: {document['maintained']}"
 
