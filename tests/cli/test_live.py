@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import everview
 from everview.cli import main
 from everview.cli.live import LiveLine
 from everview.cli.output import duration
+from everview.errors import StoreFull
 from everview.run.maintainer import Report
 
 EPOCH = everview.Epoch(number=7, changes=1_200, rows=34, seconds=0.5, lag=0.814)
@@ -38,12 +42,19 @@ def watched(*steps: Any) -> Any:
     left = list(steps)
 
     def maintain(db: everview.Database, engine: Any = None, watch: Any = None) -> Report:
-        if not left:
-            raise KeyboardInterrupt
-        left.pop(0)(watch)
+        if left:
+            left.pop(0)(watch)
+        else:
+            press_ctrl_c()
+            assert watch.finishing.wait(10)
+            assert not watch.goes_on()
         return Report(epochs=1)
 
     return maintain
+
+
+def press_ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def test_on_a_pipe_there_is_a_line_for_each_epoch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,6 +101,34 @@ def test_ctrl_c_ends_a_run_politely(shop: str, monkeypatch: pytest.MonkeyPatch) 
         "stopped; the next run goes on from here",
     ]
     assert result.stderr == "view q4 is stopped: why\n"
+
+
+def test_a_second_ctrl_c_ends_it_at_once(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def maintain(db: everview.Database, engine: Any = None, watch: Any = None) -> Report:
+        press_ctrl_c()
+        assert watch.finishing.wait(10)
+        time.sleep(0.2)  # the main thread waits for this one again
+        press_ctrl_c()
+        released.wait(10)
+        return Report()
+
+    monkeypatch.setattr(everview.Database, "maintain", maintain)
+    result = CliRunner().invoke(main, ["run", shop])
+    released.set()
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted\n"
+
+
+def test_an_error_of_the_maintainer_is_one_line(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def maintain(db: everview.Database, engine: Any = None, watch: Any = None) -> Report:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(everview.Database, "maintain", maintain)
+    result = CliRunner().invoke(main, ["run", shop])
+    assert result.exit_code == 1
+    assert result.stderr == "error[EV404]: no room\n"
 
 
 def test_a_run_without_views_says_so(shop: str) -> None:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
+from collections.abc import Callable
 
 import click
 
 import everview
 from everview.cli.output import duration
 
+_SECONDS_BETWEEN_LOOKS = 0.1
+
 
 class LiveLine(everview.Watcher):
     """Told by the maintainer what it does; views that stop go to standard error."""
 
     def __init__(self) -> None:
+        self.finishing = threading.Event()
         self._width = 0
+
+    def finish(self) -> None:
+        """Let the maintainer end after the epoch in progress."""
+        self.finishing.set()
+        self.show("finishing the epoch in progress (Ctrl-C again ends at once) ...")
+
+    def goes_on(self) -> bool:
+        return not self.finishing.is_set()
 
     def loading(self, view: str, number: int, of: int) -> None:
         text = f"loading {view}" + f" ({number} of {of})" * (of > 1)
@@ -69,3 +82,35 @@ class LiveLine(everview.Watcher):
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def interruptible(work: Callable[[], None], interrupt: Callable[[], None]) -> None:
+    """Do `work` in a thread; Ctrl-C calls `interrupt`, and a second one is a KeyboardInterrupt.
+
+    In the main thread, Ctrl-C would come in the middle of what Spark's client is sending, which
+    then writes its traces to the terminal.
+    """
+    done = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    def wait() -> None:
+        # a signal may go to another thread, and is seen here only now and then
+        while not done.wait(_SECONDS_BETWEEN_LOOKS):
+            pass
+
+    try:
+        threading.Thread(target=run, daemon=True).start()
+        wait()
+    except KeyboardInterrupt:
+        interrupt()
+        wait()
+    if failed:
+        raise failed[0]

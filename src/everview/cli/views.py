@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 
 import click
 
 import everview
-from everview.cli.live import LiveLine
+from everview.cli.live import LiveLine, interruptible
 from everview.errors import NotLoaded
 from everview.plan.explain import WIDTH, as_text
 
@@ -37,7 +36,8 @@ def run(db: str, once: bool, engine: str, every: float) -> None:
 
     Shows each epoch: its changes, the view rows they touched, the lag (how old its oldest change
     was when readers could see it) and changes per second. A view that fails is stopped and the
-    reason goes to standard error; the others go on. Ctrl-C ends it.
+    reason goes to standard error; the others go on. Ctrl-C ends it after the epoch in progress,
+    and a second one at once; neither does harm.
 
     \b
     Example:
@@ -46,13 +46,11 @@ def run(db: str, once: bool, engine: str, every: float) -> None:
       everview run shop.ev --once --engine sail
     """
     live = LiveLine()
-    try:
-        with everview.open(db, engine=engine) as database:  # type: ignore[arg-type]
-            _maintain(database, live, once, every)
-    except KeyboardInterrupt:
-        live.say("stopped; the next run goes on from here")
-    finally:
-        live.end()
+    with everview.open(db, engine=engine) as database:  # type: ignore[arg-type]
+        try:
+            interruptible(lambda: _maintain(database, live, once, every), live.finish)
+        finally:
+            live.end()
 
 
 def _maintain(database: everview.Database, live: LiveLine, once: bool, every: float) -> None:
@@ -62,15 +60,14 @@ def _maintain(database: everview.Database, live: LiveLine, once: bool, every: fl
     live.show("starting the engine ...")
     report = database.maintain(watch=live)
     idle = not (report.epochs or report.loaded or report.failed)
-    if once:
-        if idle:
-            live.say("nothing is pending")
-        return
-    if idle:
+    if idle and once:
+        live.say("nothing is pending")
+    elif idle:
         live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
-    while True:
-        time.sleep(every)
+    while not once and not live.finishing.wait(every):
         database.maintain(watch=live)
+    if live.finishing.is_set():
+        live.say("stopped; the next run goes on from here")
 
 
 @click.command()

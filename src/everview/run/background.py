@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from everview.run.engine import Engine
 from everview.run.maintainer import Report, maintain
 from everview.run.watching import Epoch, Watcher
+from everview.view import oldest_pending
 
 if TYPE_CHECKING:
     from everview.stores.embedded import EmbeddedStore
@@ -28,7 +30,7 @@ class Maintainer(Watcher):
         self._engine = engine
         self._every = every
         self._ending = threading.Event()
-        self._look_again = True
+        self._ended: datetime | None = None
         self._thread = threading.Thread(target=self._run, name="everview maintainer", daemon=True)
         self.report = Report()
         self.latest: Epoch | None = None
@@ -37,6 +39,14 @@ class Maintainer(Watcher):
     def __repr__(self) -> str:
         state = "running" if self._thread.is_alive() else "not running"
         return f"<maintainer {state}: {self.report}>"
+
+    def goes_on(self) -> bool:
+        """Until the block ends; then as long as there are changes from before its end."""
+        if not self._ending.is_set():
+            return True
+        positions = (self._store.document("epoch") or {"positions": {}})["positions"]
+        oldest = oldest_pending(self._store, positions)
+        return self._ended is not None and oldest is not None and oldest <= self._ended
 
     def committed(self, epoch: Epoch) -> None:
         """Notes the newest epoch in `latest`, and adds it to `report`."""
@@ -58,7 +68,7 @@ class Maintainer(Watcher):
             while not self._ending.is_set():
                 maintain(self._store, self._engine, self)
                 self._ending.wait(self._every)
-            if self._look_again:
+            if self._ended is not None:
                 maintain(self._store, self._engine, self)
         except BaseException as error:
             self.error = error
@@ -73,7 +83,7 @@ class Maintainer(Watcher):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._look_again = error is None
+        self._ended = datetime.now(UTC) if error is None else None
         self._ending.set()
         self._thread.join()
         if self.error is None:

@@ -130,7 +130,7 @@ def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]
 
 
 def _run_epochs(store: EmbeddedStore, engine: Engine, report: Report) -> None:
-    while _run_epoch(store, engine, report):
+    while report.watch.goes_on() and _run_epoch(store, engine, report):
         pass
 
 

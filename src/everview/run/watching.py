@@ -28,6 +28,10 @@ class Epoch:
 class Watcher:
     """Is told of each step, in the maintainer's thread; override what you need."""
 
+    def goes_on(self) -> bool:
+        """Whether to run another epoch if there are changes; asked before each."""
+        return True
+
     def loading(self, view: str, number: int, of: int) -> None:
         """The first rows of a view are being computed; it is the number-th of `of` new views."""
 
