@@ -20,6 +20,7 @@ class LiveLine(everview.Watcher):
 
     def __init__(self) -> None:
         self.finishing = threading.Event()
+        self._turn = threading.RLock()
         self._width = 0
 
     def finish(self) -> None:
@@ -52,27 +53,32 @@ class LiveLine(everview.Watcher):
             self.say(text)
 
     def stopped(self, view: str, reason: str) -> None:
-        self._clear()
-        click.echo(f"view {view} is stopped: {reason}", err=True)
+        with self._turn:
+            self._clear()
+            click.echo(f"view {view} is stopped: {reason}", err=True)
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._clear()
-        click.echo(text)
-        sys.stdout.flush()
+        with self._turn:
+            self._clear()
+            click.echo(text)
+            sys.stdout.flush()
 
     def show(self, text: str) -> None:
         """The live line, as wide as the terminal; nothing on a pipe."""
-        if sys.stdout.isatty():
+        if not sys.stdout.isatty():
+            return
+        with self._turn:
             text = text[: shutil.get_terminal_size().columns - 1]
             click.echo("\r" + text.ljust(self._width), nl=False)
             self._width = len(text)
 
     def end(self) -> None:
         """The live line stays as it is, and what is written next begins below it."""
-        if self._width:
-            click.echo()
-        self._width = 0
+        with self._turn:
+            if self._width:
+                click.echo()
+            self._width = 0
 
     def _clear(self) -> None:
         if self._width:
