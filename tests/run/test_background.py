@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,17 @@ def test_an_error_of_the_block_comes_first_and_leaves_out_the_last_look(looks: L
     with pytest.raises(KeyError) as caught, looks.maintainer() as maintainer:
         fail_after(lambda: maintainer.error is not None)
     assert caught.value.__notes__ == ["and the maintainer failed: StoreFull: no room"]
+
+
+def test_the_last_look_ends_though_others_go_on_writing(db: ev.Database) -> None:
+    table = db.create_table("t", {"id": "INT"}, "id", regions=1)
+    db.store.store_documents({"epoch": {"number": 1, "positions": {"t": {"0": 0}}}})
+    maintainer = Maintainer(db.store, None)  # type: ignore[arg-type]
+    assert maintainer.goes_on()
+    table.put({"id": 1})
+    maintainer._ended = datetime.now(UTC)
+    maintainer._ending.set()
+    assert maintainer.goes_on(), "a change from inside the block"
+    db.store.store_documents({"epoch": {"number": 2, "positions": {"t": {"0": 1}}}})
+    table.put({"id": 2})
+    assert not maintainer.goes_on(), "a change from after it"
