@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 
 import everview as ev
 from everview.errors import EngineUnavailable, InvalidSql, SqlError, TableNotFound
+from everview.run import engine as engine_module
 from everview.run.engine import Engine, start
 
 from .samples import as_text, table_of_all_types
@@ -141,6 +145,18 @@ except SqlError:
     ran = run_python(code, tmp_path)
     assert (ran.stdout, ran.stderr) == ("[{'n': 2}]\nas expected\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_interrupts_python_and_leaves_sail_running(sail: Engine) -> None:
+    again = start("sail")
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    time.sleep(0.2)  # it would stop a moment later
+    host, port = engine_module._sail_server.listening_address
+    with socket.create_connection((host, port), timeout=5):
+        pass
+    for session in (sail, again):
+        assert session.select("", "SELECT 1 + 1 AS n", {}).to_pylist() == [{"n": 2}]
 
 
 def test_a_table_read_twice_with_two_filters_is_read_right(db: ev.Database, spark: Engine) -> None:

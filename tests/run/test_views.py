@@ -55,6 +55,10 @@ SHAPES = {
     "WHERE quantity = 3",
     "busiest": "SELECT customer FROM orders GROUP BY customer "
     "HAVING count(*) > (SELECT count(*) / 5 FROM orders)",
+    "sets": "(SELECT customer, quantity FROM orders WHERE quantity > 3 INTERSECT "
+    "SELECT customer, quantity FROM orders WHERE amount > 100) UNION "
+    "(SELECT customer, quantity FROM orders WHERE quantity IS NULL OR quantity < 3 EXCEPT "
+    "SELECT customer, quantity FROM orders WHERE amount < 0)",
 }
 CUSTOMERS = ["ada", "bob", "", None, "\u00e9ve"]
 

@@ -7,11 +7,13 @@ has a Spark session, that one's Spark is used and not a second one started. All 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -228,6 +230,8 @@ def _scratch() -> Path:
 
 
 _sail_server: Any = None
+ctypes.pythonapi.PyOS_getsig.restype = ctypes.c_void_p
+ctypes.pythonapi.PyOS_setsig.argtypes = [ctypes.c_int, ctypes.c_void_p]
 
 
 def _sail() -> SparkSession:
@@ -240,6 +244,7 @@ def _sail() -> SparkSession:
         raise EngineUnavailable(
             "engine 'sail' is not installed; pip install everview[sail], or use engine='spark'"
         ) from error
+    interrupted = ctypes.pythonapi.PyOS_getsig(signal.SIGINT)
     if _sail_server is None:
         _sail_server = SparkConnectServer(ip="127.0.0.1", port=0)
         _sail_server.start(background=True)
@@ -248,6 +253,9 @@ def _sail() -> SparkSession:
     host, port = _sail_server.listening_address
     session = _connect(f"sc://{host}:{port}")
     session.dataSource.register(SailDataSource)
+    # now it listens for Ctrl-C too, and would stop in the middle of what Python still wants to do;
+    # unlike signal.signal, this may be called in any thread
+    ctypes.pythonapi.PyOS_setsig(signal.SIGINT, interrupted)
     return session
 
 

@@ -6,6 +6,7 @@ engine runs a task.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from everview.delta import WEIGHT, weighted
 from everview.operators.aggregate import AggregateOperator
@@ -36,6 +38,11 @@ _OPERATORS: dict[str, Any] = {
     "top-k": TopKOperator,
 }
 _PARTIAL_ROWS = 1 << 17
+
+if TaskContext.get() is not None:
+    # a Python worker of Spark's, which collects garbage after every task: not among what imports
+    # made, which here took longer than the tasks
+    gc.freeze()
 
 
 @dataclass(frozen=True)
