@@ -74,9 +74,15 @@ def shuffles(node: Node) -> bool:
 
 
 def hashed(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
-    """A distribution by columns. Floats have no part in it: equal ones may differ in their bits."""
-    kept = [name for name in names if not pa.types.is_floating(node.column(name).type)]
-    return tuple(frozenset({name}) for name in kept)
+    """A distribution by columns, as far as equal values have equal hashes on every engine."""
+    return tuple(frozenset({name}) for name in names if _hashes_alike(node.column(name).type))
+
+
+def _hashes_alike(type_: pa.DataType) -> bool:
+    """Not so: floats, equal ones of which may differ in their bits, and decimals too wide for 64
+    bits, which Spark and Sail hash differently."""
+    wide = pa.types.is_decimal(type_) and type_.precision > 18
+    return not (wide or pa.types.is_floating(type_))
 
 
 def keyed_by(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:

@@ -25,6 +25,10 @@ class Node:
     columns: tuple[Column, ...]
 
     def inputs(self) -> tuple[Node, ...]:
+        return self._inputs
+
+    @cached_property
+    def _inputs(self) -> tuple[Node, ...]:
         found = (getattr(self, field.name) for field in fields(self))
         return tuple(node for value in found for node in _nodes(value))
 

@@ -210,6 +210,8 @@ def _local_settings(directory: Path) -> dict[str, str]:
         "spark.app.name": "everview",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        # over TCP, what a task first says to its Python worker waits 40 ms for an acknowledgement
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

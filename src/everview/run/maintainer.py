@@ -160,12 +160,11 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
     store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None})
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
-    changes = sum(end[t][r] - start[t][r] for t in start for r in start[t])
     report.epochs += 1
-    report.changes += changes
+    report.changes += step.changes()
     report.watch.committed(
         Epoch(
-            intent["number"], changes, report.rows - rows, time.monotonic() - began, age_of(oldest)
+            step.epoch, step.changes(), report.rows - rows, time.monotonic() - began, age_of(oldest)
         )
     )
     return True

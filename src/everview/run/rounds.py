@@ -28,6 +28,7 @@ from everview.schema import Column, quoted, sql_name
 
 Slots = tuple[tuple[str, str], ...]
 REGION = Column("id", pa.int64())
+FEW_CHANGES = 20_000
 WEIGHTED = Column(WEIGHT, pa.int64())
 SHARDED = Column(SHARD, pa.int32())
 DONE = (Column("view", pa.string()), Column("shard", pa.int32()), Column("touched", pa.int64()))
@@ -36,13 +37,16 @@ DONE = (Column("view", pa.string()), Column("shard", pa.int32()), Column("touche
 class Program:
     """The frames of one epoch; equal nodes of several views have one frame.
 
-    `states` says by identity where an operator's state is; one that isn't there keeps none.
+    `states` says by identity where an operator's state is; one that isn't there keeps none. Where
+    there are few changes all rows are in one partition: to schedule more, and to shuffle between
+    them, would take longer than the work.
     """
 
     def __init__(self, session: SparkSession, step: Step, states: Mapping[str, str]) -> None:
         self._session = session
         self._step = step
         self._states = states
+        self._spread = step.start is None or step.changes() > FEW_CHANGES
         self._frames: dict[str, DataFrame | None] = {}
 
     def sink(self, view: str, plan: Node, key: tuple[str, ...], state: str) -> DataFrame | None:
@@ -94,7 +98,7 @@ class Program:
         if self._step.start is not None and self._step.start[node.table] == end:
             return None
         read = partial(workers.read, self._step, node.table, list(node.read), node.columns)
-        cores = min(len(end), os.cpu_count() or 1)
+        cores = min(len(end), os.cpu_count() or 1) if self._spread else 1
         regions = self._session.range(0, len(end), 1, cores).to(struct([REGION]))
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
 
@@ -130,7 +134,7 @@ class Program:
         """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
         given, by = node.inputs()[place], shards_by(node)[place]
         columns = (*given.columns, WEIGHTED)
-        if isinstance(node, Aggregate) and not _lies(given, by):
+        if self._spread and isinstance(node, Aggregate) and not _lies(given, by):
             partial_columns = AggregateOperator(node).partial_columns
             if partial_columns is not None:
                 names = [quoted(column.name) for column in columns]
@@ -178,7 +182,7 @@ class Program:
         return f"{shard} AS {SHARD}"
 
     def _shuffled(self, frame: DataFrame) -> DataFrame:
-        return frame.repartition(SHARD)
+        return frame.repartition(SHARD) if self._spread else frame.coalesce(1)
 
 
 def _all(frames: list[DataFrame]) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,6 +26,7 @@ from everview.operators.threshold import ThresholdOperator
 from everview.operators.topk import TopKOperator
 from everview.plan.nodes import Node, node_of
 from everview.run.guarding import guarded
+from everview.run.turns import in_turn
 from everview.schema import Column
 from everview.stores.embedded import EmbeddedStore
 
@@ -37,7 +38,7 @@ _OPERATORS: dict[str, Any] = {
     "threshold": ThresholdOperator,
     "top-k": TopKOperator,
 }
-_PARTIAL_ROWS = 1 << 17
+_CHUNK_ROWS = 1 << 17
 
 if TaskContext.get() is not None:
     # a Python worker of Spark's, which collects garbage after every task: not among what imports
@@ -58,6 +59,10 @@ class Step:
     epoch: int
     start: Mapping[str, Mapping[int, int]] | None
     end: Mapping[str, Mapping[int, int]]
+
+    def changes(self) -> int:
+        start = self.start or {}
+        return sum(self.end[t][r] - start[t][r] for t in start for r in start[t])
 
 
 @dataclass(frozen=True)
@@ -90,20 +95,35 @@ def read(
     step: Step, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
 ) -> Batches:
     """The delta of a table: before-images with -1, after-images with +1."""
+    given = [region for batch in regions for region in batch.column(0).to_pylist()]
+    for delta in _in_chunks(in_turn(_deltas(step, table, names, given))):
+        yield from _named(delta, columns)
+
+
+def _deltas(step: Step, table: str, names: list[str], regions: list[int]) -> Iterator[pa.Table]:
     store = open_store(step.db, step.durability, True)
-    for batch in regions:
-        for region in batch.column(0).to_pylist():
-            end = step.end[table][region]
-            if step.start is None:
-                scan = store.scan(table, names, region=region, at={region: end}, ordered=False)
-                for rows in scan:
-                    yield from _named(weighted(pa.Table.from_batches([rows]), 1), columns)
-                continue
-            for changes in store.changes(table, region, step.start[table][region], end, names):
-                for image, weight in (("before", -1), ("after", 1)):
-                    found = changes.column(image).drop_null()
-                    rows_ = pa.Table.from_arrays(found.flatten(), names=names)
-                    yield from _named(weighted(rows_, weight), columns)
+    for region in regions:
+        end = step.end[table][region]
+        if step.start is None:
+            for rows in store.scan(table, names, region=region, at={region: end}, ordered=False):
+                yield weighted(pa.Table.from_batches([rows]), 1)
+            continue
+        for changes in store.changes(table, region, step.start[table][region], end, names):
+            for image, weight in (("before", -1), ("after", 1)):
+                found = changes.column(image).drop_null()
+                yield weighted(pa.Table.from_arrays(found.flatten(), names=names), weight)
+
+
+def _in_chunks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows in fewer and larger tables, none of them empty."""
+    held: list[pa.Table] = []
+    for table in tables:
+        held.append(table)
+        if sum(one.num_rows for one in held) >= _CHUNK_ROWS:
+            yield pa.concat_tables(held)
+            held = []
+    if any(one.num_rows for one in held):
+        yield pa.concat_tables(held)
 
 
 def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = None) -> Batches:
@@ -119,20 +139,22 @@ def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = Non
 @guarded
 def partial_of(document: str, batches: Batches) -> Batches:
     """Deltas added up by group before they are shuffled."""
+    for delta in _in_chunks(pa.Table.from_batches([batch]) for batch in batches):
+        yield from in_turn(_partial(document, delta))
+
+
+def _partial(document: str, delta: pa.Table) -> Batches:
     operator = operator_of(document)
     assert isinstance(operator, AggregateOperator)
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(one.num_rows for one in held) >= _PARTIAL_ROWS:
-            yield from operator.partial(pa.Table.from_batches(held)).combine_chunks().to_batches()
-            held = []
-    if held:
-        yield from operator.partial(pa.Table.from_batches(held)).combine_chunks().to_batches()
+    yield from operator.partial(delta).combine_chunks().to_batches()
 
 
 @guarded
 def operate(task: Task, batches: Batches) -> Batches:
+    yield from in_turn(_operate(task, list(batches)))
+
+
+def _operate(task: Task, batches: list[pa.RecordBatch]) -> Batches:
     operator, node = operator_of(task.node), node_of(task.node)
     for shard, rows in _by_shard(batches):
         inputs = _inputs(task, node, rows)
@@ -178,6 +200,10 @@ def _view_sink(document: str) -> ViewSink:
 @guarded
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """View rows written; gives (view, shard, rows touched)."""
+    yield from in_turn(_sink(task, view, list(batches)))
+
+
+def _sink(task: Task, view: str, batches: list[pa.RecordBatch]) -> Batches:
     kept = _view_sink(task.node)
     names = [column.name for column in kept.columns]
     epoch = task.step.epoch
@@ -197,7 +223,7 @@ def sink(task: Task, view: str, batches: Batches) -> Batches:
         )
 
 
-def _by_shard(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
+def _by_shard(batches: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
     """A partition's rows by shard; a partition may hold any number of shards, or none."""
     held = [batch for batch in batches if batch.num_rows]
     if not held:
