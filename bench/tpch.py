@@ -1,22 +1,25 @@
 """What it costs to keep TPC-H queries current, beside recomputing them with the same engine.
 
     python bench/tpch.py [--scale 0.1] [--engines spark,sail] [--queries q1,q3,q4,q6,q12]
-                         [--keys uniform] [--json bench/results/tpch.json]
+                         [--keys uniform] [--together] [--json FILE] [--directory DIR]
 
 Each view is alone in a copy of one database. Changes are of orders and lineitem: inserts, updates
 (also of join and group keys), moves and deletes (everview.tpch.changes). `recompute` is the view's
 query on the same engine from the same store, at the second try. Epochs of each size are run several
-times; p50 and p99 are of those. `together` has all the views in one database.
+times; p50 and p99 are of those. `state` compares the bytes of state on disk with those of the
+columns it must keep, in memory. `--together` has all the views in one database.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import resource
+import os
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,10 @@ import numpy as np
 import everview as ev
 from everview import tpch
 from everview.load import load
+from everview.plan.nodes import OPERATORS, Aggregate, Node, node_of
+from everview.run.rounds import Program
+from everview.run.workers import Step
+from everview.schema import quoted
 from everview.tpch import changes
 
 NEEDED = {
@@ -39,8 +46,8 @@ REPEATS = {10: 5, 100: 7, 1_000: 7, 10_000: 5, 100_000: 3}
 
 def main() -> None:
     options = _options()
-    with tempfile.TemporaryDirectory(prefix="everview-bench-") as directory:
-        base = _base(Path(directory), options.scale)
+    with tempfile.TemporaryDirectory(prefix="everview-bench-", dir=options.directory) as directory:
+        base = _base(Path(options.directory or directory), options.scale)
         results = {
             engine: _engine(engine, base, Path(directory), options)
             for engine in options.engines.split(",")
@@ -59,19 +66,24 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sizes", default="10,100,1000,10000,100000")
     parser.add_argument("--together", action="store_true", help="also all the views at once")
     parser.add_argument("--json", help="write the results here")
+    parser.add_argument("--directory", help="keep the tables here, and use them in the next run")
     return parser.parse_args()
 
 
 def _base(directory: Path, scale: float) -> Path:
     """A database with the eight tables, and no log."""
-    tpch.generate(directory, scale)
-    path = directory / "base.ev"
-    with ev.open(path, create=True) as db:
+    path, files = directory / f"tpch-{scale:g}.ev", directory / f"tpch-{scale:g}"
+    if path.exists():
+        return path
+    files.mkdir(exist_ok=True)
+    tpch.generate(files, scale)
+    made = path.with_suffix(".new")
+    with ev.open(made, create=True) as db:
         tpch.create_tables(db)
         for name in tpch.KEYS:
-            load(db.table(name), str(directory / f"{name}.parquet"))
+            load(db.table(name), str(files / f"{name}.parquet"))
             db.store.trim(name)
-    return path
+    return made.rename(path)
 
 
 def _engine(engine: str, base: Path, directory: Path, options: argparse.Namespace) -> Any:
@@ -90,6 +102,7 @@ def _engine(engine: str, base: Path, directory: Path, options: argparse.Namespac
 
 
 def _measure(db: ev.Database, views: list[str], options: argparse.Namespace) -> Any:
+    memory = Memory()
     recompute = min(_recompute(db, views) for _ in range(2))
     for view in views:
         db.sql(f"CREATE MATERIALIZED VIEW {view} AS {tpch.QUERIES[view]}")
@@ -112,8 +125,8 @@ def _measure(db: ev.Database, views: list[str], options: argparse.Namespace) -> 
             "changes_per_second": statistics.median(count / took for count, took in runs),
             "faster_than_recompute": recompute / statistics.median(times),
         }
+    found["peak_memory_bytes"] = memory.peak()
     found["state"] = _state(db, views)
-    found["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return found
 
 
@@ -133,15 +146,71 @@ def _epoch(db: ev.Database, stream: changes.Changes, size: int) -> tuple[int, fl
 
 
 def _state(db: ev.Database, views: list[str]) -> dict[str, int]:
-    """Rows and bytes of the operators' state and of the views."""
-    states = {
-        state
-        for view in views
-        for state in (db.store.document(f"view/{view}") or {})["states"].values()
-    }
-    shards = (db.store.document(f"view/{views[0]}") or {})["shards"]
+    """Rows and bytes of the operators' state and of the views; bytes of the columns in it."""
+    documents = [db.store.document(f"view/{view}") or {} for view in views]
+    states = {state for document in documents for state in document["states"].values()}
+    shards = tuple(documents[0]["shards"])
     sizes = [db.store.shard(state, shard).size() for state in states for shard in shards]
-    return {"rows": sum(rows for rows, _ in sizes), "bytes": sum(size for _, size in sizes)}
+    epoch = db.store.document("epoch") or {}
+    now = {t: {int(r): s for r, s in held.items()} for t, held in epoch["positions"].items()}
+    step = Step(db.store.path, db.store.durability, shards, epoch["number"], None, now)
+    program = Program(db.engine.session, step, {})
+    kept = {node.identity: node for doc in documents for node in _kept(node_of(doc["plan"]))}
+    return {
+        "rows": sum(rows for rows, _ in sizes),
+        "bytes": sum(size for _, size in sizes),
+        "bytes_of_columns": sum(_bytes(program, node) for node in kept.values())
+        + sum(db.view(view).to_arrow().nbytes for view in views),
+    }
+
+
+def _kept(plan: Node) -> list[Node]:
+    """The nodes whose rows are in state: an aggregate's own, and the inputs of other operators."""
+    found: list[Node] = []
+    for node in plan.walk():
+        if isinstance(node, OPERATORS):
+            found.extend([node] if isinstance(node, Aggregate) else node.inputs())
+    return found
+
+
+def _bytes(program: Program, node: Node) -> int:
+    frame = program.frame(node)
+    return 0 if frame is None else frame.selectExpr(*map(quoted, node.names())).toArrow().nbytes
+
+
+class Memory:
+    """The most memory this process and those below it had at once, as far as looks show."""
+
+    def __init__(self) -> None:
+        self._peak, self._ended = 0, threading.Event()
+        self._looks = threading.Thread(target=self._look, daemon=True)
+        self._looks.start()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.2):
+            self._peak = max(self._peak, sum(map(_resident, _family(os.getpid()))))
+
+    def peak(self) -> int:
+        self._ended.set()
+        self._looks.join()
+        return self._peak
+
+
+def _family(process: int) -> list[int]:
+    found = [process]
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                found += _family(int(child))
+    return found
+
+
+def _resident(process: int) -> int:
+    """Memory of a process without mapped files, what it shares divided by those that share it."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
+    return 0
 
 
 def _line(found: dict[str, Any]) -> str:
@@ -151,10 +220,11 @@ def _line(found: dict[str, Any]) -> str:
         for size, one in found["epochs"].items()
     )
     load_ratio = found["load_seconds"] / found["recompute_seconds"]
-    size = found["state"]["bytes"] / 1e6
+    state = found["state"]
     return (
         f"recompute {found['recompute_seconds']:.2f} s  load {load_ratio:.1f}x of it  "
-        f"state {size:.0f} MB  {epochs}"
+        f"state {state['bytes'] / 1e6:.0f} MB ({state['bytes'] / state['bytes_of_columns']:.1f}x)  "
+        f"memory {found['peak_memory_bytes'] / 1e6:,.0f} MB  {epochs}"
     )
 
 

@@ -79,6 +79,28 @@ def test_a_failing_view_stops_alone_and_says_why(either: ev.Database) -> None:
     assert either.view("counts").freshness.total_seconds() == 0
 
 
+def test_what_fails_in_the_engine_names_the_row_too(either: ev.Database) -> None:
+    queries = {
+        "quotients": "SELECT customer, 100 / amount AS part FROM orders",
+        "few": "SELECT sum(amount) AS total FROM orders WHERE CAST(customer AS INT) IS NULL",
+        "shares": "SELECT customer, 1 / (count(*) - 3) AS part FROM orders GROUP BY customer",
+    }
+    either.table("orders").put([{"id": i, "customer": str(i), "amount": i} for i in range(1, 90)])
+    for name, query in queries.items():
+        either.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    assert either.maintain().failed == {}
+    bad = [(100, "100", 5), (101, "eve" * 50, 6), (102, "7", 0), (103, "7", 1)]
+    either.table("orders").put(
+        [dict(zip(("id", "customer", "amount"), r, strict=True)) for r in bad]
+    )
+    failed = either.maintain().failed
+    assert sorted(failed) == ["few", "quotients", "shares"]
+    assert ", on the row customer = 7, amount = 0, id = 102 of orders" in failed["quotients"]
+    assert f"customer = {('eve' * 50)[:40]}..., amount = 6, id = 101 of orders" in failed["few"]
+    assert "the row customer = 7, count(*) = 3 of aggregate by (customer)" in failed["shares"]
+    assert rows(either, "counts")["7"] == 3
+
+
 def test_the_others_stay_current_and_the_stopped_one_as_it_was(shop: ev.Database) -> None:
     overflow(shop)
     shop.maintain()

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from everview.errors import DataError, EverviewError, SqlError
+from everview.errors import DataError, EverviewError, Overflow, SqlError
 from everview.plan.nodes import OPERATORS, node_of
+from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
 from everview.run.rounds import Program
 from everview.run.watching import Epoch, Watcher
@@ -105,7 +106,7 @@ def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> None:
         try:
             report.rows += _run(engine, [view], step, fresh)
         except (SqlError, DataError) as error:
-            _stop(store, view, 0, {}, error, report)
+            _stop(store, view, 0, {}, _placed(store, engine, view, step, {}, error), report)
             continue
         store.store_documents({name: view | {"status": "live"}})
         followed |= _tables(view)
@@ -193,15 +194,32 @@ def _run_or_stop(
     try:
         report.rows += _run(engine, views, step, states)
         return
-    except (SqlError, DataError) as error:
-        if len(views) == 1:
-            _stop(store, views[0], step.epoch - 1, step.start or {}, error, report)
-            return
+    except (SqlError, DataError):
+        pass
     for view in views:
         try:
             report.rows += _run(engine, [view], step, states)
         except (SqlError, DataError) as error:
-            _stop(store, view, step.epoch - 1, step.start or {}, error, report)
+            placed = _placed(store, engine, view, step, states, error)
+            _stop(store, view, step.epoch - 1, step.start or {}, placed, report)
+
+
+def _placed(
+    store: EmbeddedStore,
+    engine: Engine,
+    view: View,
+    step: Step,
+    states: Mapping[str, str],
+    error: EverviewError,
+) -> str:
+    """What went wrong, and on which row; operators say so themselves."""
+    what = " ".join(str(error).split("\n== SQL")[0].split())
+    if isinstance(error, Overflow):
+        return what
+    tables = {table: store.describe(table) for table in _tables(view)}
+    keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}
+    row = failing_row(engine.session, node_of(view["plan"]), step, states, keys)
+    return what if row is None else f"{what.rstrip('.')}, on {row}"
 
 
 def _stop(
@@ -209,12 +227,11 @@ def _stop(
     view: View,
     epoch: int,
     positions: Mapping[str, Mapping[int, int]],
-    error: EverviewError,
+    what: str,
     report: Report,
 ) -> None:
     """Keep a view as it was at an epoch, whose positions those are, and say why."""
     name = view["name"]
-    what = " ".join(str(error).split("\n== SQL")[0].split())
     reason = f"{what}; mend the rows or the query, then DROP VIEW {name} and create it again"
     stopped = {
         "status": "stopped",

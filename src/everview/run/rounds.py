@@ -68,6 +68,10 @@ class Program:
         placed = self._placed(frame, renamed, (*plain, WEIGHTED), by)
         return placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
 
+    def put(self, node: Node, frame: DataFrame) -> None:
+        """Take this for the frame of a node."""
+        self._frames[node.identity] = frame
+
     def frame(self, node: Node) -> DataFrame | None:
         if node.identity not in self._frames:
             self._frames[node.identity] = self._build(node)
