@@ -1,8 +1,8 @@
 """Workers of one process take turns.
 
 Sail runs every operator of every view in a thread of our own process. Hundreds of threads at once
-pass Python's lock around for longer than they work, so that only one works at a time. Waiting for
-input is not work: who waits holds no turn.
+pass Python's lock around for longer than they work, so that only one works at a time. Who waits,
+for input, for a transaction or for the disk, holds no turn.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-_turn = threading.Lock()
+turn = threading.Lock()
 
 
 def in_turn(work: Iterator[T]) -> Iterator[T]:
-    """What a generator gives, each item made in a turn; it may not wait for other workers."""
+    """What a generator gives, each item made in a turn."""
     while True:
-        with _turn:
+        with turn:
             try:
                 item = next(work)
             except StopIteration:

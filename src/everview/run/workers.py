@@ -26,7 +26,7 @@ from everview.operators.threshold import ThresholdOperator
 from everview.operators.topk import TopKOperator
 from everview.plan.nodes import Node, node_of
 from everview.run.guarding import guarded
-from everview.run.turns import in_turn
+from everview.run.turns import in_turn, turn
 from everview.schema import Column
 from everview.stores.embedded import EmbeddedStore
 
@@ -151,16 +151,12 @@ def _partial(document: str, delta: pa.Table) -> Batches:
 
 @guarded
 def operate(task: Task, batches: Batches) -> Batches:
-    yield from in_turn(_operate(task, list(batches)))
-
-
-def _operate(task: Task, batches: list[pa.RecordBatch]) -> Batches:
     operator, node = operator_of(task.node), node_of(task.node)
-    for shard, rows in _by_shard(batches):
-        inputs = _inputs(task, node, rows)
+    for shard, rows in in_turn(_by_shard(list(batches))):
 
-        def work(state: Any, inputs: list[pa.Table] = inputs) -> pa.Table:
-            return operator.apply(inputs, state)
+        def work(state: Any, rows: pa.Table = rows) -> pa.Table:
+            with turn:
+                return operator.apply(_inputs(task, node, rows), state)
 
         yield from _named(_once(task, shard, work), node.columns, shard)
 
@@ -200,18 +196,15 @@ def _view_sink(document: str) -> ViewSink:
 @guarded
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """View rows written; gives (view, shard, rows touched)."""
-    yield from in_turn(_sink(task, view, list(batches)))
-
-
-def _sink(task: Task, view: str, batches: list[pa.RecordBatch]) -> Batches:
     kept = _view_sink(task.node)
     names = [column.name for column in kept.columns]
     epoch = task.step.epoch
-    for shard, rows in _by_shard(batches):
+    for shard, rows in in_turn(_by_shard(list(batches))):
         delta = rows.rename_columns([*names, WEIGHT])
 
         def work(state: Any, delta: pa.Table = delta) -> pa.Table:
-            touched = kept.apply(delta, state, epoch, epoch - 1)
+            with turn:
+                touched = kept.apply(delta, state, epoch, epoch - 1)
             return pa.table({"touched": pa.array([touched], pa.int64())})
 
         yield pa.record_batch(

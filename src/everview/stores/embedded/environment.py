@@ -63,7 +63,9 @@ class Environment:
         self._transactions: set[lmdb.Transaction] = set()
         self._active = 0
         self._changing = False
-        self._unsynced = False
+        self.patience = 0.0
+        self._unsynced_since: float | None = None
+        self._sync_at = 0.0
         self._readers_checked = time.monotonic()
         self._open()
 
@@ -222,7 +224,9 @@ class Environment:
             with _unforked:  # a killed reader would keep its pages from being used again
                 self.lmdb.reader_check()
         if self.durability == "interval":
-            self._unsynced = True
+            now = time.monotonic()
+            since = self._unsynced_since = self._unsynced_since or now
+            self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
             _syncer.wake()
 
     def _failure(self, error: lmdb.Error) -> WriteError:
@@ -265,12 +269,24 @@ class Environment:
                 self._changing = False
                 self._gate.notify_all()
 
-    def sync(self) -> None:
-        """Hand what was written to the device; what fails stays to be synced."""
-        if self._unsynced:
+    def sync(self, until: float | None = None) -> bool:
+        """Hand what was written to the device, if it is to be by then; False if it is not yet.
+
+        What fails stays to be synced. An environment with `patience` is synced later while it is
+        written again and again: its pages are written by then, and a sync would wait for each.
+        """
+        if self._unsynced_since is None:
+            return True
+        if until is not None and self._sync_at > until:
+            return False
+        self._unsynced_since, since = None, self._unsynced_since
+        try:
             with _unforked:
                 self.lmdb.sync(True)
-            self._unsynced = False
+        except lmdb.Error:
+            self._unsynced_since = since
+            raise
+        return True
 
     def size_on_disk(self) -> int:
         return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
@@ -334,12 +350,17 @@ class _Registry:
                 del self._open[environment.path]
                 environment.close()
 
-    def sync(self) -> None:
+    def sync(self, until: float) -> bool:
+        """Sync what is due by then; False if some is not yet, or could not be."""
         with self.lock:
             environments = list(self._open.values())
+        synced = True
         for environment in environments:
-            with suppress(lmdb.Error):
-                environment.sync()
+            try:
+                synced &= environment.sync(until)
+            except lmdb.Error:
+                synced = False
+        return synced
 
     def after_fork(self) -> None:
         """A child opens environments anew; those its parent was using stay closed to it."""
@@ -356,7 +377,7 @@ def _raise_limit() -> None:
 
 
 class _Syncer:
-    """A thread that syncs what durability "interval" has left, a second after it was written."""
+    """A thread that syncs what durability "interval" has left, about a second later."""
 
     def __init__(self) -> None:
         self._wake = threading.Event()
@@ -372,7 +393,8 @@ class _Syncer:
         while self._wake.wait():
             time.sleep(SYNC_SECONDS)
             self._wake.clear()
-            registry.sync()
+            if not registry.sync(time.monotonic()):
+                self._wake.set()
 
 
 def _forget_parent() -> None:

@@ -28,6 +28,7 @@ _COUNT = struct.Struct("<I")
 _NONE, _ONE = _COUNT.pack(0), _COUNT.pack(1)
 _LONG_ROW = LONGEST - DIGEST - _COUNT.size
 _READ = 8192
+_PATIENCE = 30.0  # seconds
 Bag = tuple[np.ndarray, list[bytes], np.ndarray]
 
 
@@ -200,6 +201,7 @@ class Shard:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
+        environment.patience = _PATIENCE
 
     def apply(self, epoch: int, work: Callable[[ShardState], pa.Table]) -> pa.Table:
         """Do `work` once for the epoch; when it is done already, give what it gave."""
