@@ -42,6 +42,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # an epoch is one small job whose partitions are known; replanning it stage by stage costs more
     "spark.sql.adaptive.enabled": "false",
+    # operators take a partition whole; small batches only cost time
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
 }
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 

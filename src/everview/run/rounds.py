@@ -1,8 +1,7 @@
 """Plans as one Spark program for an epoch, through the public DataFrame API only.
 
 Every frame has the columns of its node and a weight; one whose rows lie in shards also says which.
-A frame is None where no change of the epoch can reach. The schema of what goes to Python is said
-and not asked for: with Spark Connect, asking is a round trip.
+A frame is None where no change of the epoch can reach.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class Program:
             return None
         read = partial(workers.read, self._step, node.table, list(node.read), node.columns)
         cores = min(len(end), os.cpu_count() or 1) if self._spread else 1
-        regions = self._session.range(0, len(end), 1, cores).to(struct([REGION]))
+        regions = self._shaped(self._session.range(0, len(end), 1, cores), [REGION])
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
 
     def _operator(self, node: Node) -> DataFrame | None:
@@ -142,7 +141,7 @@ class Program:
             partial_columns = AggregateOperator(node).partial_columns
             if partial_columns is not None:
                 names = [quoted(column.name) for column in columns]
-                frame = frame.selectExpr(*names).to(struct(columns))
+                frame = self._shaped(frame.selectExpr(*names), columns)
                 combine = partial(workers.partial_of, node.text)
                 frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
         slots = tuple((column.name, column.name) for column in columns)
@@ -163,7 +162,7 @@ class Program:
             shard = self._shard(shards_by(node)[place])
             parts.append(frame.selectExpr(*texts, WEIGHT, f"{place} AS {SIDE}", shard))
         columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), SHARDED)
-        frame = self._shuffled(_all(parts).to(struct(columns)))
+        frame = self._shuffled(self._shaped(_all(parts), columns))
         return [(*mine, (WEIGHT, WEIGHT)) for mine in slots], frame
 
     def _placed(
@@ -172,9 +171,9 @@ class Program:
         """Rows of one shard in one partition."""
         names = [quoted(column.name) for column in columns]
         if _lies(node, by):
-            return frame.selectExpr(*names, SHARD).to(struct((*columns, SHARDED)))
+            return self._shaped(frame.selectExpr(*names, SHARD), (*columns, SHARDED))
         frame = frame.selectExpr(*names, self._shard(by))
-        return self._shuffled(frame.to(struct((*columns, SHARDED))))
+        return self._shuffled(self._shaped(frame, (*columns, SHARDED)))
 
     def _shard(self, by: Distribution) -> str:
         shards = f"array({', '.join(map(str, self._step.shards))})"
@@ -184,6 +183,11 @@ class Program:
         number = f"CAST(pmod(xxhash64({names}), {len(self._step.shards)}) AS INT)"
         shard = f"element_at({shards}, {number} + 1)" if names else self._step.shards[0]
         return f"{shard} AS {SHARD}"
+
+    def _shaped(self, frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
+        """A frame that goes to Python. With Spark Connect it says its schema, since asking for it
+        is a round trip."""
+        return frame if isinstance(self._session, SparkSession) else frame.to(struct(columns))
 
     def _shuffled(self, frame: DataFrame) -> DataFrame:
         return frame.repartition(SHARD) if self._spread else frame.coalesce(1)
