@@ -6,8 +6,8 @@
 Each view is alone in a copy of one database. Changes are of orders and lineitem: inserts, updates
 (also of join and group keys), moves and deletes (everview.tpch.changes). `recompute` is the view's
 query on the same engine from the same store, at the second try. Epochs of each size are run several
-times; p50 and p99 are of those. `state` compares the bytes of state on disk with those of the
-columns it must keep, in memory. `--together` has all the views in one database.
+times; p50 and p99 are of those. `state` compares the bytes of loaded state on disk with those of
+the columns it must keep, in memory. `--together` has all the views in one database.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ def _measure(db: ev.Database, views: list[str], options: argparse.Namespace) -> 
         "load_seconds": time.perf_counter() - begun,
         "epochs": {},
     }
-    rows = {name: db.table(name).to_arrow(columns=columns) for name, columns in NEEDED.items()}
-    stream = changes.Changes(rows, np.random.default_rng(7), keys=options.keys)
+    loaded = _sizes(db, views)
+    known = {name: db.table(name).to_arrow(columns=columns) for name, columns in NEEDED.items()}
+    stream = changes.Changes(known, np.random.default_rng(7), keys=options.keys)
     _epoch(db, stream, 1_000)
     for size in map(int, options.sizes.split(",")):
         runs = [_epoch(db, stream, size) for _ in range(REPEATS[size])]
@@ -126,7 +127,12 @@ def _measure(db: ev.Database, views: list[str], options: argparse.Namespace) -> 
             "faster_than_recompute": recompute / statistics.median(times),
         }
     found["peak_memory_bytes"] = memory.peak()
-    found["state"] = _state(db, views)
+    found["state"] = {
+        "rows": sum(rows for rows, _ in loaded),
+        "bytes": sum(size for _, size in loaded),
+        "bytes_after_epochs": sum(size for _, size in _sizes(db, views)),
+        "bytes_of_columns": _bytes_of_columns(db, views),
+    }
     return found
 
 
@@ -145,23 +151,25 @@ def _epoch(db: ev.Database, stream: changes.Changes, size: int) -> tuple[int, fl
     return count, time.perf_counter() - begun
 
 
-def _state(db: ev.Database, views: list[str]) -> dict[str, int]:
-    """Rows and bytes of the operators' state and of the views; bytes of the columns in it."""
+def _sizes(db: ev.Database, views: list[str]) -> list[tuple[int, int]]:
+    """Rows and bytes of each shard of the operators and the views."""
     documents = [db.store.document(f"view/{view}") or {} for view in views]
     states = {state for document in documents for state in document["states"].values()}
-    shards = tuple(documents[0]["shards"])
-    sizes = [db.store.shard(state, shard).size() for state in states for shard in shards]
+    shards = documents[0]["shards"]
+    return [db.store.shard(state, shard).size() for state in states for shard in shards]
+
+
+def _bytes_of_columns(db: ev.Database, views: list[str]) -> int:
+    """Bytes in memory of the columns that the operators and the views keep."""
+    documents = [db.store.document(f"view/{view}") or {} for view in views]
     epoch = db.store.document("epoch") or {}
     now = {t: {int(r): s for r, s in held.items()} for t, held in epoch["positions"].items()}
+    shards = tuple(documents[0]["shards"])
     step = Step(db.store.path, db.store.durability, shards, epoch["number"], None, now)
     program = Program(db.engine.session, step, {})
     kept = {node.identity: node for doc in documents for node in _kept(node_of(doc["plan"]))}
-    return {
-        "rows": sum(rows for rows, _ in sizes),
-        "bytes": sum(size for _, size in sizes),
-        "bytes_of_columns": sum(_bytes(program, node) for node in kept.values())
-        + sum(db.view(view).to_arrow().nbytes for view in views),
-    }
+    of_operators = sum(_bytes(program, node) for node in kept.values())
+    return of_operators + sum(db.view(view).to_arrow().nbytes for view in views)
 
 
 def _kept(plan: Node) -> list[Node]:
@@ -223,7 +231,8 @@ def _line(found: dict[str, Any]) -> str:
     state = found["state"]
     return (
         f"recompute {found['recompute_seconds']:.2f} s  load {load_ratio:.1f}x of it  "
-        f"state {state['bytes'] / 1e6:.0f} MB ({state['bytes'] / state['bytes_of_columns']:.1f}x)  "
+        f"state {state['bytes'] / 1e6:.0f} MB ({state['bytes'] / state['bytes_of_columns']:.1f}x; "
+        f"{state['bytes_after_epochs'] / 1e6:.0f} MB after the epochs)  "
         f"memory {found['peak_memory_bytes'] / 1e6:,.0f} MB  {epochs}"
     )
 
