@@ -41,6 +41,7 @@ NEEDED = {
     "orders": None,
     "lineitem": None,
 }
+WARM_UP = 5
 REPEATS = {10: 5, 100: 7, 1_000: 7, 10_000: 5, 100_000: 3}
 
 
@@ -94,6 +95,7 @@ def _engine(engine: str, base: Path, directory: Path, options: argparse.Namespac
     found = {}
     for name, views in groups.items():
         path = shutil.copytree(base, directory / f"{engine}-{name}.ev")
+        os.sync()  # or the copy would be written out while epochs are measured
         with ev.open(path, engine=engine) as db:
             found[name] = _measure(db, views, options)
         shutil.rmtree(path)
@@ -116,7 +118,9 @@ def _measure(db: ev.Database, views: list[str], options: argparse.Namespace) -> 
     loaded = _sizes(db, views)
     known = {name: db.table(name).to_arrow(columns=columns) for name, columns in NEEDED.items()}
     stream = changes.Changes(known, np.random.default_rng(7), keys=options.keys)
-    _epoch(db, stream, 1_000)
+    os.sync()
+    for _ in range(WARM_UP):
+        _epoch(db, stream, 1_000)
     for size in map(int, options.sizes.split(",")):
         runs = [_epoch(db, stream, size) for _ in range(REPEATS[size])]
         times = sorted(seconds for _, seconds in runs)
