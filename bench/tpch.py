@@ -125,7 +125,7 @@ def _measure(db: ev.Database, views: list[str], options: argparse.Namespace) -> 
     for _ in range(WARM_UP):
         _epoch(db, stream, 1_000)
     for size in map(int, options.sizes.split(",")):
-        runs = [_epoch(db, stream, size) for _ in range(REPEATS[size])]
+        runs = [_epoch(db, stream, size) for _ in range(REPEATS.get(size, 5))]
         times = sorted(seconds for _, seconds in runs)
         found["epochs"][size] = {
             "p50": statistics.median(times),

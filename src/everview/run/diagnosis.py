@@ -52,9 +52,9 @@ def failing_row(
 
 def _tops(plan: Node) -> list[Node]:
     """The last of each run of expressions, from the sources up."""
-    above = {id(node.input) for node in plan.walk() if isinstance(node, Filter | Project)}
     runs = [node for node in plan.walk() if isinstance(node, Filter | Project)]
-    return [node for node in runs if id(node) not in above]
+    inside = {id(node.input) for node in runs}
+    return [node for node in runs if id(node) not in inside]
 
 
 def _base(node: Node) -> Node:

@@ -193,15 +193,13 @@ def _run_or_stop(
     states = _states(views)
     try:
         report.rows += _run(engine, views, step, states)
-        return
-    except (SqlError, DataError):
-        pass
-    for view in views:
-        try:
-            report.rows += _run(engine, [view], step, states)
-        except (SqlError, DataError) as error:
-            placed = _placed(store, engine, view, step, states, error)
-            _stop(store, view, step.epoch - 1, step.start or {}, placed, report)
+    except (SqlError, DataError) as error:
+        if len(views) == 1:
+            placed = _placed(store, engine, views[0], step, states, error)
+            _stop(store, views[0], step.epoch - 1, step.start or {}, placed, report)
+            return
+        for view in views:
+            _run_or_stop(store, engine, [view], step, report)
 
 
 def _placed(

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview.delta import WEIGHT
 from everview.operators.aggregate import AggregateOperator
-from everview.plan.distribution import Distribution, distribution, keyed_by, shards_by
+from everview.plan.distribution import Distribution, distribution, keyed_by, lies, shards_by
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source, Union
 from everview.run import workers
 from everview.run.types import struct
@@ -137,7 +137,7 @@ class Program:
         """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
         given, by = node.inputs()[place], shards_by(node)[place]
         columns = (*given.columns, WEIGHTED)
-        if self._spread and isinstance(node, Aggregate) and not _lies(given, by):
+        if self._spread and isinstance(node, Aggregate) and not lies(given, by):
             partial_columns = AggregateOperator(node).partial_columns
             if partial_columns is not None:
                 names = [quoted(column.name) for column in columns]
@@ -170,7 +170,7 @@ class Program:
     ) -> DataFrame:
         """Rows of one shard in one partition."""
         names = [quoted(column.name) for column in columns]
-        if _lies(node, by):
+        if lies(node, by):
             return self._shaped(frame.selectExpr(*names, SHARD), (*columns, SHARDED))
         frame = frame.selectExpr(*names, self._shard(by))
         return self._shuffled(self._shaped(frame, (*columns, SHARDED)))
@@ -195,14 +195,6 @@ class Program:
 
 def _all(frames: list[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.union(other), frames)
-
-
-def _lies(node: Node, by: Distribution) -> bool:
-    """Whether a node's rows lie as asked for."""
-    found = distribution(node)
-    if found is None or by is None or len(found) != len(by):
-        return False
-    return all(wanted <= place for wanted, place in zip(by, found, strict=True))
 
 
 def _slots(sides: list[tuple[Column, ...]]) -> tuple[list[Slots], list[Column]]:

@@ -139,14 +139,12 @@ def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = Non
 @guarded
 def partial_of(document: str, batches: Batches) -> Batches:
     """Deltas added up by group before they are shuffled."""
-    for delta in _in_chunks(pa.Table.from_batches([batch]) for batch in batches):
-        yield from in_turn(_partial(document, delta))
-
-
-def _partial(document: str, delta: pa.Table) -> Batches:
     operator = operator_of(document)
     assert isinstance(operator, AggregateOperator)
-    yield from operator.partial(delta).combine_chunks().to_batches()
+    for delta in _in_chunks(pa.Table.from_batches([batch]) for batch in batches):
+        with turn:
+            added_up = operator.partial(delta).combine_chunks()
+        yield from added_up.to_batches()
 
 
 @guarded
