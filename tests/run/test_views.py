@@ -14,7 +14,7 @@ import pytest
 
 import everview as ev
 from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql, ViewNotFound
-from everview.run import rounds
+from everview.run import workers
 from everview.run.engine import Engine
 
 VIEWS = {
@@ -150,7 +150,7 @@ def test_every_shape_of_view_equals_recomputation_after_every_epoch(
     for name in list(SHAPES)[1::2]:
         shop.sql(f"CREATE MATERIALIZED VIEW {name} AS {SHAPES[name]}")
     for number in range(2 if shop.engine.name == "spark" else 4):  # Spark's take their time
-        monkeypatch.setattr(rounds, "FEW_CHANGES", [0, 20_000][number % 2])
+        monkeypatch.setattr(workers, "FEW_CHANGES", [0, 20_000][number % 2])
         change(shop, chance)
         assert not shop.maintain().failed
         check(shop, *SHAPES)
@@ -184,7 +184,7 @@ def test_engines_take_turns_on_the_same_state(
                    f"min(k) AS least FROM t GROUP BY {name}")  # fmt: skip
         db.maintain()
         for number, engine in enumerate((spark, sail, spark)):
-            monkeypatch.setattr(rounds, "FEW_CHANGES", [0, 20_000][number % 2])
+            monkeypatch.setattr(workers, "FEW_CHANGES", [0, 20_000][number % 2])
             db._engine = engine
             db.table("t").delete(range(number * 20, number * 20 + 20))
             assert not db.maintain().failed

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.run import rounds
+from everview.run import workers
 from everview.run.engine import Engine
 from everview.tpch import KEYS, QUERIES, create_tables
 from everview.tpch.changes import Changes, Mix, apply
@@ -58,7 +58,7 @@ def db(engine: Engine, created: Path, tmp_path: Path) -> Iterator[ev.Database]:
 @pytest.fixture(autouse=True)
 def several_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second epoch, about, is spread over several partitions, as a large one would be."""
-    monkeypatch.setattr(rounds, "FEW_CHANGES", SIZE)
+    monkeypatch.setattr(workers, "FEW_CHANGES", SIZE)
 
 
 def maintain(db: ev.Database) -> None:

@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
 from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlError
+from everview.run.programs import Programs
 from everview.run.source import SailDataSource
 
 ENGINES = ("spark", "sail")
@@ -67,6 +68,7 @@ class Engine:
     def __init__(self, name: str, session: SparkSession) -> None:
         self.name = name
         self.session = session
+        self.programs = Programs(session)
         self._turn = threading.RLock()
 
     def __repr__(self) -> str:

@@ -12,17 +12,14 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from everview.errors import DataError, EverviewError, Overflow, SqlError
 from everview.plan.nodes import OPERATORS, node_of
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
-from everview.run.rounds import Program
 from everview.run.watching import Epoch, Watcher
 from everview.run.workers import Step
 from everview.view import age_of, oldest_pending
@@ -162,10 +159,10 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
     report.epochs += 1
-    report.changes += step.changes()
+    report.changes += step.changes
     report.watch.committed(
         Epoch(
-            step.epoch, step.changes(), report.rows - rows, time.monotonic() - began, age_of(oldest)
+            step.epoch, step.changes, report.rows - rows, time.monotonic() - began, age_of(oldest)
         )
     )
     return True
@@ -243,20 +240,8 @@ def _stop(
 
 
 def _run(engine: Engine, views: list[View], step: Step, states: Mapping[str, str]) -> int:
-    """One Spark program for the views; returns the view rows touched."""
-    program = Program(engine.session, step, states)
-    frames: list[DataFrame] = []
     try:
-        for view in views:
-            plan = node_of(view["plan"])
-            key, state = tuple(view["key"]), view["states"]["view"]
-            frame = program.sink(view["name"], plan, key, state)
-            if frame is not None:
-                frames.append(frame)
-        if not frames:
-            return 0
-        whole = reduce(lambda one, other: one.union(other), frames)
-        return sum(row["touched"] for row in whole.collect())
+        return engine.programs.run(views, step, states)
     except PySparkException as error:
         raise readable(error) from error
 

@@ -27,7 +27,6 @@ from everview.schema import Column, quoted, sql_name
 
 Slots = tuple[tuple[str, str], ...]
 REGION = Column("id", pa.int64())
-FEW_CHANGES = 20_000
 WEIGHTED = Column(WEIGHT, pa.int64())
 SHARDED = Column(SHARD, pa.int32())
 DONE = (Column("view", pa.string()), Column("shard", pa.int32()), Column("touched", pa.int64()))
@@ -38,14 +37,23 @@ class Program:
 
     `states` says by identity where an operator's state is; one that isn't there keeps none. Where
     there are few changes all rows are in one partition: to schedule more, and to shuffle between
-    them, would take longer than the work.
+    them, would take longer than the work. A program for any epoch can be run again for steps in
+    which the same tables change, spread in the same way; its jobs then say for which step.
     """
 
-    def __init__(self, session: SparkSession, step: Step, states: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        step: Step,
+        states: Mapping[str, str],
+        *,
+        any_epoch: bool = False,
+    ) -> None:
         self._session = session
         self._step = step
+        self._told = None if any_epoch else step
         self._states = states
-        self._spread = step.start is None or step.changes() > FEW_CHANGES
+        self._spread = step.is_spread
         self._frames: dict[str, DataFrame | None] = {}
 
     def sink(self, view: str, plan: Node, key: tuple[str, ...], state: str) -> DataFrame | None:
@@ -63,7 +71,7 @@ class Program:
         by = tuple(frozenset(names[name].name for name in place) for place in keyed_by(plan, key))
         document = json.dumps([[column.to_json() for column in plan.columns], list(key)])
         slots = tuple((column.name, column.name) for column in plain)
-        task = Task(self._step, document, state, ((0, slots),))
+        task = Task(self._told, document, state, ((0, slots),))
         placed = self._placed(frame, renamed, (*plain, WEIGHTED), by)
         return placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
 
@@ -100,7 +108,7 @@ class Program:
         end = self._step.end[node.table]
         if self._step.start is not None and self._step.start[node.table] == end:
             return None
-        read = partial(workers.read, self._step, node.table, list(node.read), node.columns)
+        read = partial(workers.read, self._told, node.table, list(node.read), node.columns)
         cores = min(len(end), os.cpu_count() or 1) if self._spread else 1
         regions = self._shaped(self._session.range(0, len(end), 1, cores), [REGION])
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
@@ -120,7 +128,7 @@ class Program:
         state = self._states.get(node.identity)
         inputs = tuple(zip(present, slots, strict=True))
         operate: Callable[[Any], Any] = partial(
-            workers.operate, Task(self._step, node.text, state, inputs)
+            workers.operate, Task(self._told, node.text, state, inputs)
         )
         return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
 

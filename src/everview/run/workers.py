@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ from everview.schema import Column
 from everview.stores.embedded import EmbeddedStore
 
 SHARD, SIDE = "_shard", "_side"
+STEP = "everview.step"
+FEW_CHANGES = 20_000
 Batches = Iterator[pa.RecordBatch]
 _OPERATORS: dict[str, Any] = {
     "aggregate": AggregateOperator,
@@ -60,20 +62,52 @@ class Step:
     start: Mapping[str, Mapping[int, int]] | None
     end: Mapping[str, Mapping[int, int]]
 
+    @cached_property
     def changes(self) -> int:
         start = self.start or {}
         return sum(self.end[t][r] - start[t][r] for t in start for r in start[t])
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether there is enough to do for several partitions."""
+        return self.start is None or self.changes > FEW_CHANGES
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    @lru_cache(8)
+    def from_json(text: str) -> Step:
+        document = json.loads(text)
+        document["shards"] = tuple(document["shards"])
+        for name in ("start", "end"):
+            document[name] = {
+                table: {int(region): sequence for region, sequence in positions.items()}
+                for table, positions in document[name].items()
+            }
+        return Step(**document)
+
+
+def _step(given: Step | None) -> Step:
+    """The step, or where a program is for any epoch the one that this task's job is for."""
+    if given is not None:
+        return given
+    context = TaskContext.get()
+    text = context.getLocalProperty(STEP) if context else ""
+    if not text:
+        raise RuntimeError("this program is for any epoch, and its job doesn't say for which")
+    return Step.from_json(text)
+
 
 @dataclass(frozen=True)
 class Task:
-    """An operator's part of a step.
+    """An operator's part of a step; None is any step.
 
     `state` is where its state is; None computes without keeping any. `inputs` has for each input
     of the node that has rows its place and, by column, the name it comes by.
     """
 
-    step: Step
+    step: Step | None
     node: str
     state: str | None
     inputs: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
@@ -92,11 +126,11 @@ def operator_of(document: str) -> Operator:
 
 @guarded
 def read(
-    step: Step, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
+    step: Step | None, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
 ) -> Batches:
     """The delta of a table: before-images with -1, after-images with +1."""
     given = [region for batch in regions for region in batch.column(0).to_pylist()]
-    for delta in _in_chunks(in_turn(_deltas(step, table, names, given))):
+    for delta in _in_chunks(in_turn(_deltas(_step(step), table, names, given))):
         yield from _named(delta, columns)
 
 
@@ -162,7 +196,7 @@ def operate(task: Task, batches: Batches) -> Batches:
 def _once(task: Task, shard: int, work: Any) -> pa.Table:
     if task.state is None:
         return work(MemoryState())
-    step = task.step
+    step = _step(task.step)
     state = open_store(step.db, step.durability, False).shard(task.state, shard)
     return state.load(work) if step.start is None else state.apply(step.epoch, work)
 
@@ -196,7 +230,7 @@ def sink(task: Task, view: str, batches: Batches) -> Batches:
     """View rows written; gives (view, shard, rows touched)."""
     kept = _view_sink(task.node)
     names = [column.name for column in kept.columns]
-    epoch = task.step.epoch
+    epoch = _step(task.step).epoch
     for shard, rows in in_turn(_by_shard(list(batches))):
         delta = rows.rename_columns([*names, WEIGHT])
 
