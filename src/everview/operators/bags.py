@@ -97,6 +97,12 @@ def bagged(delta: pa.Table, keys: pa.BinaryArray, bodies: pa.BinaryArray) -> Bag
     )
 
 
+def no_rows(delta: pa.Table) -> Bagged:
+    """A delta that is empty."""
+    nothing, none = pa.array([], pa.binary()), np.zeros(0, np.int64)
+    return Bagged(delta, nothing, nothing, none, nothing, none)
+
+
 def begins_of(keys: pa.BinaryArray) -> np.ndarray:
     """True where a sorted key is another than the one before."""
     if len(keys) == 0:

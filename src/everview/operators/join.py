@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from everview.codec.groups import GroupCodec
 from everview.delta import WEIGHT, weights_of, without_zeros
 from everview.errors import Damaged
-from everview.operators.bags import Bagged, BagRows, bagged
+from everview.operators.bags import Bagged, BagRows, bagged, no_rows
 from everview.operators.base import Operator, State
 from everview.plan.nodes import Join, Node
 from everview.schema import Column
@@ -56,7 +56,10 @@ class JoinOperator(Operator):
         """Changed left rows with all right ones, and changed right rows with the old left ones."""
         given = []
         if len(left.unique):
-            for matches in (self._right.kept(left, state), self._right.changed(right, left)):
+            found = [self._right.kept(left, state)]
+            if len(right.unique):
+                found.append(self._right.changed(right, left))
+            for matches in found:
                 mine, theirs = matches.pairs(left)
                 weights = left.weights[mine] * matches.counts[theirs]
                 given.append(self._output(left.rows, mine, matches.rows, theirs, weights))
@@ -157,6 +160,8 @@ class _Side:
 
     def read(self, delta: pa.Table) -> tuple[Bagged, pa.Table]:
         """The delta by key, and those of its rows that equal no key."""
+        if delta.num_rows == 0:
+            return no_rows(delta), delta
         present = np.ones(delta.num_rows, np.bool_)
         for name in self._strict:
             if delta[name].null_count:

@@ -51,8 +51,8 @@ def maintain(store: EmbeddedStore, engine: Engine, watch: Watcher | None = None)
     report, begun = Report(watch=watch or Watcher()), time.monotonic()
     with store.maintaining():
         _run_epochs(store, engine, report)  # so that new views are loaded as of now
-        _load_new(store, engine, report)
-        _run_epochs(store, engine, report)
+        if _load_new(store, engine, report):
+            _run_epochs(store, engine, report)
     report.seconds = time.monotonic() - begun
     return report
 
@@ -80,9 +80,9 @@ def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[Vi
         store.drop_state(state)
 
 
-def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> None:
+def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
     """Load views that were just created, as of the committed epoch; tables that no live view
-    follows, as of now."""
+    follows, as of now. False if there are none."""
     views = store.documents("view/")
     new = {name: view for name, view in views.items() if view["status"] == "new"}
     followed = {t for view in views.values() if view["status"] == "live" for t in _tables(view)}
@@ -109,6 +109,7 @@ def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> None:
         followed |= _tables(view)
         report.loaded.append(view["name"])
         report.watch.loaded(view["name"], time.monotonic() - begun)
+    return bool(new)
 
 
 def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 # shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
 # four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
 SHARDS = (12, 6, 2, 0)
-
 
 _FORMS = (
     "of views there are CREATE MATERIALIZED VIEW name AS query, DROP VIEW name, SHOW VIEWS, "
@@ -77,10 +77,18 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         "tables": sorted(plan.tables()),
         "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in order],
-        "shards": list(SHARDS),
+        "shards": _shards(db),
         "states": {},
         "status": "new",
     }
+
+
+def _shards(db: Database) -> list[int]:
+    """Those of the other views, since views share state; for the first, one for each core."""
+    for view in db.store.documents("view/").values():
+        return list(view["shards"])
+    cores = os.cpu_count() or 1
+    return list(SHARDS[:cores] if cores < 3 else SHARDS)
 
 
 def _refuse_views_over_views(db: Database, statement: Statement) -> None:

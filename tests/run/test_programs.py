@@ -1,0 +1,71 @@
+"""Programs that are made once and run for many epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+import everview as ev
+from everview.run import programs, workers
+from everview.run.engine import Engine
+from everview.run.workers import Step
+
+
+@pytest.mark.parametrize("few", [0, 20_000], ids=["spread", "in one partition"])
+def test_spark_runs_a_program_again(
+    few: int, spark: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "FEW_CHANGES", few)
+    made: list[Any] = []
+    program = programs.Program
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made.append(program(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(programs, "Program", counted)
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = spark
+        a = db.create_table("a", {"id": "INT", "k": "INT"}, key="id")
+        b = db.create_table("b", {"k": "INT", "name": "STRING"}, key="k")
+        db.sql(
+            "CREATE MATERIALIZED VIEW v AS "
+            "SELECT name, count(*) AS n FROM a JOIN b USING (k) GROUP BY name"
+        )
+        b.put([{"k": k, "name": "xy"[k % 2]} for k in range(10)])
+        db.maintain()
+        made.clear()
+        for epoch in range(4):
+            a.put([{"id": epoch * 100 + i, "k": i % 10} for i in range(100)])
+            assert db.maintain().epochs == 1
+            rows = {row["name"]: row["n"] for row in db.view("v").scan()}
+            assert rows == {"x": 50 * (epoch + 1), "y": 50 * (epoch + 1)}
+        assert len(made) == 1
+        b.delete([0])
+        db.maintain()
+        assert {row["name"]: row["n"] for row in db.view("v").scan()} == {"x": 160, "y": 200}
+        assert len(made) == 2  # other tables change, so that it is another program
+
+
+def test_a_job_that_does_not_say_its_epoch_does_nothing(spark: Engine, tmp_path: Path) -> None:
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = spark
+        table = db.create_table("a", {"id": "INT"}, key="id")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM a")
+        db.maintain()
+        table.put([{"id": 1}])
+        db.maintain()
+        (whole, *_) = reversed(spark.programs._made.values())
+        assert whole is not None
+        with pytest.raises(PySparkException, match="doesn't say for which"):
+            whole.collect()
+        assert [row["n"] for row in db.view("v").scan()] == [1]
+
+
+def test_a_step_comes_back_from_its_text() -> None:
+    step = Step("db", "never", (3, 1), 7, {"t": {0: 5, 1: 2**62}}, {"t": {0: 6, 1: 2**62}})
+    assert Step.from_json(step.to_json()) == step
+    assert step.changes == 1
