@@ -179,7 +179,7 @@ def _bytes_of_columns(db: ev.Database, views: list[str]) -> int:
     epoch = db.store.document("epoch") or {}
     now = {t: {int(r): s for r, s in held.items()} for t, held in epoch["positions"].items()}
     shards = tuple(documents[0]["shards"])
-    step = Step(db.store.path, db.store.durability, shards, epoch["number"], None, now)
+    step = Step(db.store.path, db.store.durability, shards, 0, epoch["number"], None, now)
     program = Program(db.engine.session, step, {})
     kept = {node.identity: node for doc in documents for node in _kept(node_of(doc["plan"]))}
     of_operators = sum(_bytes(program, node) for node in kept.values())

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -17,6 +18,7 @@ from everview.errors import InUse
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.lease import LEASE_SECONDS, RUN
 from everview.table import Table
 from everview.view import View
 
@@ -151,15 +153,34 @@ class Database:
         """Names of all views, sorted."""
         return sorted(view["name"] for view in self.store.documents("view/").values())
 
-    def maintain(self, engine: EngineName | None = None, watch: Watcher | None = None) -> Report:
+    def maintain(
+        self,
+        engine: EngineName | None = None,
+        watch: Watcher | None = None,
+        lease: float = LEASE_SECONDS,
+    ) -> Report:
         """Load new views and run epochs until nothing is pending.
 
         A view that fails is stopped, and the report's `failed` says why; the others go on.
-        `watch` is told of each step.
+        `watch` is told of each step. While another process maintains, it waits; one that gives no
+        sign of life for `lease` seconds is superseded and can write nothing more.
         """
         from everview.run.maintainer import maintain
 
-        return maintain(self.store, self._engine_of(engine), watch)
+        return maintain(self.store, self._engine_of(engine), watch, lease)
+
+    @contextmanager
+    def running(
+        self, watch: Watcher | None = None, lease: float = LEASE_SECONDS
+    ) -> Iterator[Callable[[], bool]]:
+        """Be the one process that maintains all the time; stands by while another is.
+
+        Inside the block, what it gives says whether that is still so, or another process took
+        over because this one gave no sign of life for `lease` seconds.
+        """
+        waiting = watch.waiting if watch else lambda holder: None
+        with self.store.leases.held(RUN, lease, waiting) as token:
+            yield lambda: self.store.leases.token == token
 
     def maintainer(self, every: float = 0.2, engine: EngineName | None = None) -> Maintainer:
         """Maintains in the background of a block: `with db.maintainer(every=0.2): ...`

@@ -57,6 +57,12 @@ class Damaged(DatabaseError):
     code = "EV105"
 
 
+class Superseded(DatabaseError):
+    """Another maintainer took over; what this one would have written was refused."""
+
+    code = "EV106"
+
+
 class CatalogError(EverviewError):
     """A definition is missing, taken or invalid."""
 

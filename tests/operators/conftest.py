@@ -19,6 +19,7 @@ from everview.operators.topk import TopKOperator
 from everview.plan.nodes import Node
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.state import Shard
+from tests import shards
 from tests.operators.histories import Row, counted
 
 Maintain = Callable[[Node, Iterable[list[pa.Table]]], tuple[list[Counter[Row]], int]]
@@ -36,11 +37,10 @@ class MemoryShard:
     def __init__(self) -> None:
         self._state = MemoryState()
 
-    def load(self, work: Callable[[State], pa.Table]) -> pa.Table:
+    def empty(self) -> None:
         self._state = MemoryState()
-        return work(self._state)
 
-    def apply(self, epoch: int, work: Callable[[State], pa.Table]) -> pa.Table:
+    def apply(self, epoch: int, token: int, work: Callable[[State], pa.Table]) -> pa.Table:
         return work(self._state)
 
     def values(self) -> Iterator[list[bytes]]:
@@ -72,12 +72,12 @@ def maintain(shard: Shard | MemoryShard) -> Maintain:
     """
 
     def maintained(node: Node, steps: Iterable[list[pa.Table]]) -> tuple[list[Counter[Row]], int]:
-        shard.load(nothing)
+        empty(shard)
         operator = OPERATORS[node.kind](node)
         view: Counter[Row] = Counter()
         views = []
         for epoch, inputs in enumerate(steps, 1):
-            delta = shard.apply(epoch, partial(operator.apply, inputs))
+            delta = shard.apply(epoch, 1, partial(operator.apply, inputs))
             assert delta.schema.names == [*node.names(), WEIGHT]
             assert delta.schema.types == [*(c.type for c in node.columns), pa.int64()]
             view.update(counted(delta))
@@ -87,5 +87,8 @@ def maintain(shard: Shard | MemoryShard) -> Maintain:
     return maintained
 
 
-def nothing(state: State) -> pa.Table:
-    return pa.table({})
+def empty(shard: Shard | MemoryShard) -> None:
+    if isinstance(shard, MemoryShard):
+        shard.empty()
+    else:
+        shards.empty(shard)

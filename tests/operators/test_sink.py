@@ -14,7 +14,7 @@ from everview.errors import Damaged
 from everview.operators.base import State
 from everview.operators.sink import Overtaken, ViewSink
 from everview.stores.embedded.state import Shard
-from tests.operators.conftest import MemoryShard, nothing
+from tests.operators.conftest import MemoryShard, empty
 from tests.operators.histories import (
     COLUMNS,
     STEPS,
@@ -39,7 +39,7 @@ class View:
     def __init__(self, shard: Shard | MemoryShard, key: tuple[str, ...] = EVERYTHING) -> None:
         self._sink = ViewSink(COLUMNS, key)
         self._shard = shard
-        shard.load(nothing)
+        empty(shard)
 
     def apply(self, delta: pa.Table, epoch: int) -> int:
         """How many keys the delta touched."""
@@ -47,7 +47,7 @@ class View:
         def work(state: State) -> pa.Table:
             return pa.table({"touched": [self._sink.apply(delta, state, epoch, epoch - 1)]})
 
-        return int(self._shard.apply(epoch, work)["touched"][0].as_py())
+        return int(self._shard.apply(epoch, 1, work)["touched"][0].as_py())
 
     def rows(self, committed: int) -> Counter[Row]:
         found: Counter[Row] = Counter()

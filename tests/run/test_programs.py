@@ -66,6 +66,6 @@ def test_a_job_that_does_not_say_its_epoch_does_nothing(spark: Engine, tmp_path:
 
 
 def test_a_step_comes_back_from_its_text() -> None:
-    step = Step("db", "never", (3, 1), 7, {"t": {0: 5, 1: 2**62}}, {"t": {0: 6, 1: 2**62}})
+    step = Step("db", "never", (3, 1), 2, 7, {"t": {0: 5, 1: 2**62}}, {"t": {0: 6, 1: 2**62}})
     assert Step.from_json(step.to_json()) == step
     assert step.changes == 1

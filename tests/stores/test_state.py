@@ -15,10 +15,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from everview.errors import Damaged
+from everview.errors import Damaged, Superseded
 from everview.operators.base import MemoryState, State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.state import Shard, ShardState
+from tests.shards import empty
 
 # LMDB takes keys of 511 bytes, of which long ones have a digest in the last 16; rows of bags have
 # a count besides. There are some on both sides of each border, and many that agree up to it.
@@ -62,7 +63,7 @@ class Twins:
     """A shard and memory, empty at first, that change alike."""
 
     def __init__(self, shard: Shard) -> None:
-        shard.load(nothing)
+        empty(shard)
         self._shard = shard
         self._epochs = count(1)
         self._memory = MemoryState()
@@ -79,7 +80,7 @@ class Twins:
             found.append(question(state))
             return pa.table({})
 
-        self._shard.apply(next(self._epochs), work)
+        self._shard.apply(next(self._epochs), 1, work)
         return found[0], question(self._memory)
 
 
@@ -90,10 +91,6 @@ def change(state: State, values: Values, bags: Bags) -> None:
     weights = [bags[pair] - n for pair, n in zip(pairs, before, strict=True)]
     moved = [(*pair, n) for pair, n in zip(pairs, weights, strict=True) if n]
     state.change_bags(*([entry[i] for entry in moved] for i in range(3)))
-
-
-def nothing(state: State) -> pa.Table:
-    return pa.table({})
 
 
 def values_of(state: State) -> list[bytes]:
@@ -253,20 +250,20 @@ def putting(key: bytes, value: bytes, calls: list[bytes]) -> Callable[[State], p
 
 def test_an_epoch_is_applied_once_and_answered_from_the_outbox(shard: Shard) -> None:
     calls: list[bytes] = []
-    shard.load(nothing)
+    empty(shard)
     for _ in range(3):
-        first = shard.apply(1, putting(b"k", b"one", calls))
+        first = shard.apply(1, 1, putting(b"k", b"one", calls))
         assert first["before"].to_pylist() == [b""]
     for _ in range(2):
-        second = shard.apply(2, putting(b"k", b"two", calls))
+        second = shard.apply(2, 1, putting(b"k", b"two", calls))
         assert second["before"].to_pylist() == [b"one"]
     assert calls == [b"one", b"two"]
     assert shard.get(b"k") == b"two"
 
 
 def test_an_epoch_that_fails_changes_nothing_and_may_be_tried_again(shard: Shard) -> None:
-    shard.load(nothing)
-    shard.apply(1, putting(b"k", b"one", []))
+    empty(shard)
+    shard.apply(1, 1, putting(b"k", b"one", []))
 
     def fail(state: State) -> pa.Table:
         change(state, {b"k": b"", b"l": b"two"}, {(b"k", b"r" * 700): 1})
@@ -274,33 +271,51 @@ def test_an_epoch_that_fails_changes_nothing_and_may_be_tried_again(shard: Shard
 
     for _ in range(2):
         with pytest.raises(RuntimeError, match="in the middle"):
-            shard.apply(2, fail)
+            shard.apply(2, 1, fail)
         assert list(shard.values()) == [[b"one"]]
         assert shard.size()[0] == 1
-    assert shard.apply(2, putting(b"k", b"two", []))["before"].to_pylist() == [b"one"]
+    assert shard.apply(2, 1, putting(b"k", b"two", []))["before"].to_pylist() == [b"one"]
 
 
 def test_a_load_starts_anew(shard: Shard) -> None:
     calls: list[bytes] = []
-    shard.load(nothing)
-    shard.apply(7, putting(b"k", b"old", calls))
-    shard.apply(8, lambda state: change(state, {}, {(b"k", b"r" * 700): 2}) or pa.table({}))
-    shard.load(putting(b"l", b"new", calls))
+    empty(shard)
+    shard.apply(7, 1, putting(b"k", b"old", calls))
+    shard.load(8, 1, lambda state: change(state, {}, {(b"k", b"r" * 700): 2}) or pa.table({}))
+    shard.load(8, 1, putting(b"l", b"new", calls))
     assert list(shard.values()) == [[b"new"]]
     assert shard.size()[0] == 1
-    assert shard.apply(8, putting(b"l", b"newer", calls))["before"].to_pylist() == [b"new"]
+    assert shard.apply(9, 1, putting(b"l", b"newer", calls))["before"].to_pylist() == [b"new"]
     assert calls == [b"old", b"new", b"newer"]
+    with pytest.raises(Superseded, match="epoch 8 comes after 9"):
+        shard.load(8, 1, putting(b"l", b"late", calls))
+    assert list(shard.values()) == [[b"newer"]]
+
+
+def test_what_comes_with_an_older_token_is_refused(shard: Shard) -> None:
+    empty(shard)
+    shard.load(1, 2, putting(b"k", b"one", []))
+    for older in (shard.load, shard.apply):
+        with pytest.raises(Superseded, match="lease 2, this one had 1"):
+            older(2, 1, putting(b"k", b"stale", []))
+    shard.apply(2, 3, putting(b"k", b"two", []))
+    shard.fence(5)
+    with pytest.raises(Superseded, match="lease 5, this one had 3"):
+        shard.apply(2, 3, putting(b"k", b"stale", []))
+    assert shard.apply(2, 5, putting(b"k", b"again", []))["before"].to_pylist() == [b"one"]
+    assert shard.get(b"k") == b"two"
 
 
 def test_a_load_that_fails_leaves_what_was_there(shard: Shard) -> None:
-    shard.load(putting(b"k", b"old", []))
+    empty(shard)
+    shard.load(0, 1, putting(b"k", b"old", []))
 
     def fail(state: State) -> pa.Table:
         state.put_many([b"l"], [b"new"])
         raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError, match="in the middle"):
-        shard.load(fail)
+        shard.load(0, 1, fail)
     assert list(shard.values()) == [[b"old"]]
 
 
@@ -308,10 +323,10 @@ def test_a_shard_outlives_its_store_and_its_first_map(tmp_path: Path) -> None:
     path, calls = str(tmp_path / "store.ev"), list[bytes]()
     work = putting(b"k" * 700, b"v" * 300_000, calls)
     with closing(EmbeddedStore(path, create=True, map_size=1 << 16)) as store:
-        store.shard("operator", 3, create=True).apply(1, work)
+        store.shard("operator", 3, create=True).apply(1, 1, work)
     assert len(calls) > 1, "the map was large enough at once"
     with closing(EmbeddedStore(path)) as store:
         shard = store.shard("operator", 3)
-        assert shard.apply(1, work)["before"].to_pylist() == [b""]
+        assert shard.apply(1, 1, work)["before"].to_pylist() == [b""]
         assert shard.get(b"k" * 700) == b"v" * 300_000
         assert shard.size()[0] == 1

@@ -15,6 +15,10 @@ from everview.cli.output import duration
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
+class Finishing(Exception):
+    """Nothing is in progress that would have to be finished."""
+
+
 class LiveLine(everview.Watcher):
     """Told by the maintainer what it does; views that stop go to standard error."""
 
@@ -22,6 +26,7 @@ class LiveLine(everview.Watcher):
         self.finishing = threading.Event()
         self._turn = threading.RLock()
         self._width = 0
+        self._waiting = ""
 
     def finish(self) -> None:
         """Let the maintainer end after the epoch in progress."""
@@ -30,6 +35,14 @@ class LiveLine(everview.Watcher):
 
     def goes_on(self) -> bool:
         return not self.finishing.is_set()
+
+    def waiting(self, holder: str) -> None:
+        if self.finishing.is_set():
+            raise Finishing
+        text = f"standing by: {holder} maintains this database"
+        if text != self._waiting:
+            self._waiting = text
+            self.say(text)
 
     def loading(self, view: str, number: int, of: int) -> None:
         text = f"loading {view}" + f" ({number} of {of})" * (of > 1)

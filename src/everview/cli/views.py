@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 import everview
-from everview.cli.live import LiveLine, interruptible
+from everview.cli.live import Finishing, LiveLine, interruptible
 from everview.errors import NotLoaded
 from everview.plan.explain import WIDTH, as_text
+from everview.stores.embedded.lease import LEASE_SECONDS
+
+if TYPE_CHECKING:
+    from everview.run.maintainer import Report
 
 DIVERGES = 3
 SHOWN = 10
@@ -31,13 +38,24 @@ _SECONDS = click.FloatRange(min=0)
     show_default=True,
     help="Seconds between looks at the logs.",
 )
-def run(db: str, once: bool, engine: str, every: float) -> None:
+@click.option(
+    "--lease",
+    type=click.FloatRange(min=1),
+    default=LEASE_SECONDS,
+    show_default=True,
+    help="Take over from a maintainer that gives no sign of life for so many seconds.",
+)
+def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
     """Maintain the views of DB: load new ones, then follow the changes of their tables.
 
     Shows each epoch: its changes, the view rows they touched, the lag (how old its oldest change
     was when readers could see it) and changes per second. A view that fails is stopped and the
     reason goes to standard error; the others go on. Ctrl-C ends it after the epoch in progress,
     and a second one at once; neither does harm.
+
+    A second `everview run` on the same DB stands by. It takes over at once if the first ends or is
+    killed, and after --lease seconds if the first hangs; what the first may still do then is
+    refused.
 
     \b
     Example:
@@ -48,26 +66,39 @@ def run(db: str, once: bool, engine: str, every: float) -> None:
     live = LiveLine()
     with everview.open(db, engine=engine) as database:  # type: ignore[arg-type]
         try:
-            interruptible(lambda: _maintain(database, live, once, every), live.finish)
+            work = _once if once else partial(_follow, every=every)
+            interruptible(lambda: work(database, live, lease), live.finish)
         finally:
             live.end()
 
 
-def _maintain(database: everview.Database, live: LiveLine, once: bool, every: float) -> None:
-    if once and not database.views():
+def _once(database: everview.Database, live: LiveLine, lease: float) -> None:
+    if not database.views():
         live.say("there are no views yet; CREATE MATERIALIZED VIEW makes one")
-        return
-    live.show("starting the engine ...")
-    report = database.maintain(watch=live)
-    idle = not (report.epochs or report.loaded or report.failed)
-    if idle and once:
+    elif _is_idle(_maintain(database, live, lease)):
         live.say("nothing is pending")
-    elif idle:
-        live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
-    while not once and not live.finishing.wait(every):
-        database.maintain(watch=live)
-    if live.finishing.is_set():
-        live.say("stopped; the next run goes on from here")
+
+
+def _follow(database: everview.Database, live: LiveLine, lease: float, every: float) -> None:
+    live.show("starting the engine ...")
+    assert database.engine  # so that standing by, it is ready
+    with suppress(Finishing):
+        while not live.finishing.is_set():
+            with database.running(live, lease) as is_current:
+                if _is_idle(_maintain(database, live, lease)):
+                    live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
+                while is_current() and not live.finishing.wait(every):
+                    database.maintain(watch=live, lease=lease)
+    live.say("stopped; the next run goes on from here")
+
+
+def _maintain(database: everview.Database, live: LiveLine, lease: float) -> Report:
+    live.show("starting the engine ...")
+    return database.maintain(watch=live, lease=lease)
+
+
+def _is_idle(report: Report) -> bool:
+    return not (report.epochs or report.loaded or report.failed)
 
 
 @click.command()

@@ -22,6 +22,7 @@ from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
 from everview.run.watching import Epoch, Watcher
 from everview.run.workers import Step
+from everview.stores.embedded.lease import LEASE_SECONDS, WORK
 from everview.view import age_of, oldest_pending
 
 if TYPE_CHECKING:
@@ -46,20 +47,62 @@ class Report:
     watch: Watcher = field(default_factory=Watcher, repr=False, compare=False)
 
 
-def maintain(store: EmbeddedStore, engine: Engine, watch: Watcher | None = None) -> Report:
-    """Bring every view up to the newest change; waits while another process does so."""
+def maintain(
+    store: EmbeddedStore,
+    engine: Engine,
+    watch: Watcher | None = None,
+    lease: float = LEASE_SECONDS,
+) -> Report:
+    """Bring every view up to the newest change; waits while another process does so.
+
+    One that gives no sign of life for `lease` seconds is superseded. If that happens to this one,
+    it waits for its turn again.
+    """
     report, begun = Report(watch=watch or Watcher()), time.monotonic()
-    with store.maintaining():
-        _run_epochs(store, engine, report)  # so that new views are loaded as of now
-        if _load_new(store, engine, report):
-            _run_epochs(store, engine, report)
+    while not _maintain(store, engine, report, lease):
+        pass
     report.seconds = time.monotonic() - begun
     return report
 
 
+def _maintain(store: EmbeddedStore, engine: Engine, report: Report, lease: float) -> bool:
+    """False if another maintainer took over meanwhile."""
+    with store.leases.held(WORK, lease, report.watch.waiting) as token:
+        try:
+            _fence(store, token)
+            _run_epochs(store, engine, token, report)  # so that new views are loaded as of now
+            if _load_new(store, engine, token, report):
+                _run_epochs(store, engine, token, report)
+        except EverviewError:
+            if store.leases.token == token:
+                raise
+            return False
+    return True
+
+
+def _fence(store: EmbeddedStore, token: int) -> None:
+    """After a maintainer was superseded, see to it that it can write nothing any more."""
+    if store.leases.is_fenced:
+        return
+    views = store.documents("view/")
+    shards = {state: view["shards"] for view in views.values() for state in view["states"].values()}
+    names = {state: store.fence(state, numbers, token) for state, numbers in shards.items()}
+    moved = {
+        key: view | {"states": {node: names[state] for node, state in view["states"].items()}}
+        for key, view in views.items()
+        if any(names[state] != state for state in view["states"].values())
+    }
+    store.store_documents(moved, token)
+    store.leases.set_fenced(token)
+    for state in names:
+        if names[state] != state:
+            store.drop_state(state)
+
+
 def forget_view(store: EmbeddedStore, name: str) -> None:
     """Stop maintaining a view, and keeping what no other view needs: state and logs."""
-    with store.maintaining():
+    with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
+        _fence(store, token)
         views = store.documents("view/")
         gone = views.pop(f"view/{name.lower()}")
         unused = _tables(gone) - {table for view in views.values() for table in _tables(view)}
@@ -68,7 +111,7 @@ def forget_view(store: EmbeddedStore, name: str) -> None:
         if epoch is not None and unused:
             kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
             changes["epoch"] = epoch | {"positions": kept}
-        store.store_documents(changes)
+        store.store_documents(changes, token)
         _drop_states(store, gone["states"].values(), views.values())
     for table in unused:
         store.unregister(table, CONSUMER)
@@ -80,7 +123,7 @@ def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[Vi
         store.drop_state(state)
 
 
-def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
+def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:
     """Load views that were just created, as of the committed epoch; tables that no live view
     follows, as of now. False if there are none."""
     views = store.documents("view/")
@@ -96,16 +139,22 @@ def _load_new(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
                 positions[table] = {r: held.last for r, held in store.log(table).items()}
                 store.register(table, CONSUMER, positions[table])
         view, fresh = _with_states(store, view)
-        store.store_documents({"epoch": _epoch(epoch["number"], positions), name: view})
+        store.store_documents({"epoch": _epoch(epoch["number"], positions), name: view}, token)
         step = Step(
-            store.path, store.durability, tuple(view["shards"]), epoch["number"], None, positions
+            store.path,
+            store.durability,
+            tuple(view["shards"]),
+            token,
+            epoch["number"],
+            None,
+            positions,
         )
         try:
             report.rows += _run(engine, [view], step, fresh)
         except (SqlError, DataError) as error:
-            _stop(store, view, 0, {}, _placed(store, engine, view, step, {}, error), report)
+            _stop(store, view, step, _placed(store, engine, view, step, {}, error), report)
             continue
-        store.store_documents({name: view | {"status": "live"}})
+        store.store_documents({name: view | {"status": "live"}}, token)
         followed |= _tables(view)
         report.loaded.append(view["name"])
         report.watch.loaded(view["name"], time.monotonic() - begun)
@@ -128,18 +177,18 @@ def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]
     return view | {"states": states}, fresh
 
 
-def _run_epochs(store: EmbeddedStore, engine: Engine, report: Report) -> None:
-    while report.watch.goes_on() and _run_epoch(store, engine, report):
+def _run_epochs(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> None:
+    while report.watch.goes_on() and _run_epoch(store, engine, token, report):
         pass
 
 
-def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
+def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:
     """Run one epoch, or the one that was not finished; False if nothing is pending."""
     views = [v for v in store.documents("view/").values() if v["status"] == "live"]
     epoch, intent = store.document("epoch"), store.document("intent")
     if not views or epoch is None:
         if intent is not None:  # what was begun was for views that are gone
-            store.store_documents({"intent": None})
+            store.store_documents({"intent": None}, token)
         return False
     start = _read_positions(epoch["positions"])
     if intent is None or intent["number"] <= epoch["number"]:
@@ -147,16 +196,22 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, report: Report) -> bool:
         if end == start:
             return False
         intent = _epoch(epoch["number"] + 1, end)
-        store.store_documents({"intent": intent})
+        store.store_documents({"intent": intent}, token)
     begun = _read_positions(intent["positions"])
     end = {table: begun.get(table, start[table]) for table in start}
     began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
     touched = [view for view in views if any(start[t] != end[t] for t in _tables(view))]
     step = Step(
-        store.path, store.durability, tuple(views[0]["shards"]), intent["number"], start, end
+        store.path,
+        store.durability,
+        tuple(views[0]["shards"]),
+        token,
+        intent["number"],
+        start,
+        end,
     )
     _run_or_stop(store, engine, touched, step, report)
-    store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None})
+    store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None}, token)
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
     report.epochs += 1
@@ -194,7 +249,7 @@ def _run_or_stop(
     except (SqlError, DataError) as error:
         if len(views) == 1:
             placed = _placed(store, engine, views[0], step, states, error)
-            _stop(store, views[0], step.epoch - 1, step.start or {}, placed, report)
+            _stop(store, views[0], step, placed, report)
             return
         for view in views:
             _run_or_stop(store, engine, [view], step, report)
@@ -218,24 +273,19 @@ def _placed(
     return what if row is None else f"{what.rstrip('.')}, on {row}"
 
 
-def _stop(
-    store: EmbeddedStore,
-    view: View,
-    epoch: int,
-    positions: Mapping[str, Mapping[int, int]],
-    what: str,
-    report: Report,
-) -> None:
-    """Keep a view as it was at an epoch, whose positions those are, and say why."""
+def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Report) -> None:
+    """Keep a view as it was before a step, and say why."""
     name = view["name"]
     reason = f"{what}; mend the rows or the query, then DROP VIEW {name} and create it again"
     stopped = {
         "status": "stopped",
-        "stopped_at": epoch,
-        "positions": {table: positions[table] for table in _tables(view) if table in positions},
+        "stopped_at": 0 if step.start is None else step.epoch - 1,
+        "positions": {
+            table: p for table, p in (step.start or {}).items() if table in _tables(view)
+        },
         "error": reason,
     }
-    store.store_documents({f"view/{name.lower()}": view | stopped})
+    store.store_documents({f"view/{name.lower()}": view | stopped}, step.token)
     report.failed[name] = reason
     report.watch.stopped(name, reason)
 

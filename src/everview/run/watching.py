@@ -28,6 +28,9 @@ class Epoch:
 class Watcher:
     """Is told of each step, in the maintainer's thread; override what you need."""
 
+    def waiting(self, holder: str) -> None:
+        """Another process maintains this database; called again and again until it is done."""
+
     def goes_on(self) -> bool:
         """Whether to run another epoch if there are changes; asked before each."""
         return True

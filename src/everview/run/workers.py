@@ -58,6 +58,7 @@ class Step:
     db: str
     durability: str
     shards: tuple[int, ...]
+    token: int
     epoch: int
     start: Mapping[str, Mapping[int, int]] | None
     end: Mapping[str, Mapping[int, int]]
@@ -198,7 +199,9 @@ def _once(task: Task, shard: int, work: Any) -> pa.Table:
         return work(MemoryState())
     step = _step(task.step)
     state = open_store(step.db, step.durability, False).shard(task.state, shard)
-    return state.load(work) if step.start is None else state.apply(step.epoch, work)
+    if step.start is None:
+        return state.load(step.epoch, step.token, work)
+    return state.apply(step.epoch, step.token, work)
 
 
 def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:

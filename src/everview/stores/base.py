@@ -307,8 +307,13 @@ class Store(ABC):
         """The documents whose names begin with `prefix`, by name."""
 
     @abstractmethod
-    def store_documents(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
-        """Set documents (None removes one), all in one durable transaction."""
+    def store_documents(
+        self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
+    ) -> None:
+        """Set documents (None removes one), all in one durable transaction.
+
+        With a token only while that is the lease's; else raises `Superseded`.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -17,6 +17,7 @@ import lmdb
 
 from everview.errors import TableExists, TableNotFound
 from everview.schema import TableSchema
+from everview.stores.embedded import lease
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
 
@@ -115,10 +116,18 @@ class Catalog:
                 alive = cursor.next()
         return found
 
-    def store_documents(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
-        """Set documents (None removes one), all in one transaction."""
+    def store_documents(
+        self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
+    ) -> None:
+        """Set documents (None removes one), all in one transaction.
+
+        With a token only while that is the lease's; else raises `Superseded`.
+        """
 
         def store(txn: lmdb.Transaction) -> None:
+            if token is not None:
+                found = txn.get(_OTHER + lease.DOCUMENT.encode(), db=self._documents)
+                lease.check(token, (json.loads(found) if found else lease.FIRST)["token"])
             for name, document in changes.items():
                 if document is None:
                     txn.delete(_OTHER + name.encode(), db=self._documents)

@@ -2,33 +2,38 @@
 
 Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
 `long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
-last epoch applied; `outbox`: what it gave, an Arrow stream). All change in one transaction, so an
-epoch is applied once, and asking for it again gives the outbox.
+last epoch applied; `outbox`: what it gave, an Arrow stream; `token`: the lease of who wrote last).
+All change in one transaction, so an epoch is applied once, and asking for it again gives the
+outbox.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
+from typing import TypeVar
 
 import lmdb
 import numpy as np
 import pyarrow as pa
 
-from everview.errors import Damaged
+from everview.errors import Damaged, Superseded
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
+from everview.stores.embedded.lease import check, locked
 
 DATABASES = ("rows", "bags", "long", "meta")
-_APPLIED, _OUTBOX = b"applied", b"outbox"
+_APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
 _NUMBER = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
 _NONE, _ONE = _COUNT.pack(0), _COUNT.pack(1)
 _LONG_ROW = LONGEST - DIGEST - _COUNT.size
 _READ = 8192
 _PATIENCE = 30.0  # seconds
+T = TypeVar("T")
 Bag = tuple[np.ndarray, list[bytes], np.ndarray]
 
 
@@ -185,6 +190,11 @@ class ShardState:
         return row
 
 
+def lock_of(path: str) -> str:
+    """The file that is locked while the shard in a directory is written."""
+    return os.path.join(path, "write.lock")
+
+
 def _bag(places: list[int], rows: list[bytes], counts: list[int]) -> Bag:
     return np.array(places, np.int64), rows, np.array(counts, np.uint32)
 
@@ -203,36 +213,65 @@ class Shard:
         self._environment = environment
         environment.patience = _PATIENCE
 
-    def apply(self, epoch: int, work: Callable[[ShardState], pa.Table]) -> pa.Table:
-        """Do `work` once for the epoch; when it is done already, give what it gave."""
+    def apply(self, epoch: int, token: int, work: Callable[[ShardState], pa.Table]) -> pa.Table:
+        """Do `work` once for the epoch; when it is done already, give what it gave.
+
+        Raises `Superseded` if the shard was written, or fenced, with a newer token.
+        """
 
         def once(txn: lmdb.Transaction) -> pa.Table:
             meta = self._environment.dbs[-1]
-            applied = self._applied(txn)
-            if applied is not None and applied > epoch:
-                raise Damaged(f"epoch {epoch} comes after {applied}; another maintainer was faster")
-            if applied == epoch:
+            self._check(txn, token)
+            if self._check_order(txn, epoch) == epoch:
                 return pa.ipc.open_stream(txn.get(_OUTBOX, db=meta)).read_all()
             given = work(ShardState(txn, self._environment.dbs))
             txn.put(_OUTBOX, _stream(given), db=meta)
             txn.put(_APPLIED, _NUMBER.pack(epoch), db=meta)
             return given
 
-        return self._environment.update(once)
+        return self._update(once)
 
-    def load(self, work: Callable[[ShardState], pa.Table]) -> pa.Table:
-        """Do `work` on an empty shard; what it had before, as from a load cut short, is gone."""
+    def load(self, epoch: int, token: int, work: Callable[[ShardState], pa.Table]) -> pa.Table:
+        """Do `work` on an empty shard, which then is as of the epoch.
+
+        May be done again, as long as no later epoch was applied.
+        """
 
         def anew(txn: lmdb.Transaction) -> pa.Table:
+            self._check(txn, token)
+            self._check_order(txn, epoch)
             for db in self._environment.dbs:
                 txn.drop(db, delete=False)
+            self._check(txn, token)
+            txn.put(_APPLIED, _NUMBER.pack(epoch), db=self._environment.dbs[-1])
             return work(ShardState(txn, self._environment.dbs))
 
-        return self._environment.update(anew)
+        return self._update(anew)
 
-    def _applied(self, txn: lmdb.Transaction) -> int | None:
-        applied = txn.get(_APPLIED, db=self._environment.dbs[-1])
-        return None if applied is None else _NUMBER.unpack(applied)[0]
+    def fence(self, token: int) -> None:
+        """Refuse everything that comes with an older token from now on; with the lock held."""
+        self._environment.update(lambda txn: self._check(txn, token))
+
+    def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
+        with locked(lock_of(self._environment.path)):
+            return self._environment.update(work)
+
+    def _check(self, txn: lmdb.Transaction, token: int) -> None:
+        known = self._number(txn, _TOKEN) or 0
+        check(token, known)
+        if token > known:
+            txn.put(_TOKEN, _NUMBER.pack(token), db=self._environment.dbs[-1])
+
+    def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
+        """The epoch applied last; raises `Superseded` if that is a later one."""
+        applied = self._number(txn, _APPLIED)
+        if applied is not None and applied > epoch:
+            raise Superseded(f"epoch {epoch} comes after {applied}: another maintainer ran it")
+        return applied
+
+    def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:
+        found = txn.get(name, db=self._environment.dbs[-1])
+        return None if found is None else _NUMBER.unpack(found)[0]
 
     def get(self, key: bytes) -> bytes:
         with self._environment.reading() as txn:

@@ -8,13 +8,12 @@ to keep the order of writes for what came before.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import threading
+import uuid
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -58,16 +57,18 @@ from everview.stores.embedded import catalog, files, region
 from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment, registry
 from everview.stores.embedded.layout import Layout, stored_key
+from everview.stores.embedded.lease import Leases, locked
 from everview.stores.embedded.observers import Observers
 from everview.stores.embedded.region import Part, Region, located, locating
 from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.state import DATABASES as DATABASES_OF_STATE
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded.state import Shard, lock_of
 from everview.stores.embedded.writer import Test, Writer, split_keys, split_lookup, split_rows
 
 _OPS = pa.array([DELETE, PUT])
 SMALLEST_MAP = 1 << 16
+_FENCE_PATIENCE = 1.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -392,18 +393,14 @@ class EmbeddedStore(Store):
     def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
         return self._catalog.documents(prefix)
 
-    def store_documents(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
-        self._catalog_to_write.store_documents(changes)
+    def store_documents(
+        self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
+    ) -> None:
+        self._catalog_to_write.store_documents(changes, token)
 
-    @contextmanager
-    def maintaining(self) -> Iterator[None]:
-        """Only one process, and one thread of it, is inside such a block at a time."""
-        file = os.open(os.path.join(self.path, "MAINTAINER"), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(file)
+    @property
+    def leases(self) -> Leases:
+        return Leases(self._catalog_to_write, self.path)
 
     def shard(self, state: str, number: int, create: bool = False) -> Shard:
         """A shard of an operator's or a view's state, by a path of its own."""
@@ -413,6 +410,37 @@ class EmbeddedStore(Store):
             if path not in self._regions:
                 self._regions[path] = self._acquire(path, DATABASES_OF_STATE, create)
             return Shard(self._regions[path])
+
+    def fence(self, state: str, numbers: Iterable[int], token: int) -> str:
+        """Shut older maintainers out of a state; returns its name from now on.
+
+        One that was stopped in the middle of a write has LMDB's lock, which can't be had. Then the
+        state goes on as a copy, and what the other may still write is lost with the original.
+        """
+        try:
+            for number in numbers:
+                path = os.path.join("state", state, str(number))
+                with locked(lock_of(os.path.join(self.path, path)), _FENCE_PATIENCE):
+                    self.shard(state, number).fence(token)
+            return state
+        except TimeoutError:
+            copy = uuid.uuid4().hex[:12]
+            for number in numbers:
+                self._copy_shard(state, copy, number)
+                self.shard(copy, number).fence(token)
+            return copy
+
+    def _copy_shard(self, state: str, copy: str, number: int) -> None:
+        path = os.path.join(self.path, "state", state, str(number))
+        target = os.path.join(self.path, "state", copy, str(number))
+        os.makedirs(target)
+        environment = registry.acquire(
+            path, DATABASES_OF_STATE, self.durability, self._map_size, readonly=True
+        )
+        try:
+            environment.lmdb.copy(target, compact=True)  # else it would wait for the writer
+        finally:
+            registry.release(environment)
 
     def drop_state(self, state: str) -> None:
         with self._lock:

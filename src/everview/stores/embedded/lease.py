@@ -1,0 +1,155 @@
+"""The lease: one maintainer of a database at a time.
+
+A token counts the maintainers that took over. For each token and role there is a file; who has
+locked it holds the lease. A process that ends lets go of its lock at once. One that is stopped
+keeps it but no longer beats, which is to touch its file: who has waited for the whole lease
+without seeing a beat raises the token, and locks the next file. Everything that a maintainer
+writes is written with its token, and refused where a newer one is known.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everview.errors import Superseded
+
+if TYPE_CHECKING:
+    from everview.stores.embedded.catalog import Catalog
+
+LEASE_SECONDS = 10.0
+BEAT_SECONDS = 0.25
+WORK, RUN = "MAINTAINER", "RUNNER"
+_LOOK_SECONDS = 0.01
+_SOON_SECONDS = 0.5
+DOCUMENT = "lease"
+FIRST: dict[str, Any] = {"token": 1, "fenced": True}
+
+
+class Leases:
+    """The leases of one database, kept in its catalog and directory."""
+
+    def __init__(self, catalog: Catalog, directory: str) -> None:
+        self._catalog = catalog
+        self._directory = Path(directory)
+
+    @property
+    def token(self) -> int:
+        return int(self._document()["token"])
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether what earlier maintainers may still do has been shut out."""
+        return bool(self._document()["fenced"])
+
+    def set_fenced(self, token: int) -> None:
+        self._catalog.store_documents({DOCUMENT: {"token": token, "fenced": True}}, token)
+
+    @contextmanager
+    def held(self, role: str, seconds: float, waiting: Callable[[str], None]) -> Iterator[int]:
+        """The lease for a role, once it is free; gives its token.
+
+        While another process holds it for longer, `waiting` is called again and again with who
+        that is. One that doesn't beat for so many seconds loses it.
+        """
+        file, token = self._wait(role, seconds, waiting)
+        ended = threading.Event()
+        beats = threading.Thread(target=_beat, args=(file, ended), name="everview lease")
+        try:
+            beats.start()
+            yield token
+        finally:
+            ended.set()
+            beats.join()
+            os.close(file)
+
+    def _wait(self, role: str, seconds: float, waiting: Callable[[str], None]) -> tuple[int, int]:
+        seen, since = (0, 0), time.monotonic()
+        soon = since + _SOON_SECONDS
+        while True:
+            token = self.token
+            path = self._directory / f"{role}.{token}"
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            if _lock(file):
+                if token == self.token:
+                    _sign(file)
+                    return file, token
+                os.close(file)
+                continue
+            beat, holder = os.fstat(file).st_mtime_ns, os.pread(file, 32, 0).decode()
+            os.close(file)
+            if (token, beat) != seen:
+                seen, since = (token, beat), time.monotonic()
+            elif time.monotonic() - since > seconds:
+                self._raise(token)
+            if time.monotonic() > soon:
+                waiting(holder)
+            time.sleep(_LOOK_SECONDS)
+
+    def _raise(self, token: int) -> None:
+        """Take the lease from whoever has it, unless another did so already."""
+        with suppress(Superseded):
+            raised = {"token": token + 1, "fenced": False}
+            self._catalog.store_documents({DOCUMENT: raised}, token)
+            for role in (WORK, RUN):
+                (self._directory / f"{role}.{token}").unlink(missing_ok=True)
+
+    def _document(self) -> dict[str, Any]:
+        return self._catalog.document(DOCUMENT) or FIRST
+
+
+def check(token: int, newest: int) -> None:
+    """Refuse what comes with a token that is not the newest."""
+    if token < newest:
+        raise Superseded(
+            f"another maintainer took over (lease {newest}, this one had {token}); nothing of this "
+            "was written, and the other goes on from where this one was"
+        )
+
+
+@contextmanager
+def locked(path: str, patience: float = inf) -> Iterator[None]:
+    """Inside the block, no other process or thread is in such a block for the path.
+
+    Raises `TimeoutError` if one is for so many seconds.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        deadline = time.monotonic() + patience
+        while not _lock(file):
+            if patience == inf:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            elif time.monotonic() > deadline:
+                raise TimeoutError(path)
+            else:
+                time.sleep(_LOOK_SECONDS)
+        yield
+    finally:
+        os.close(file)
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sign(file: int) -> None:
+    """Say who holds the file; on a full disk it stays unsaid."""
+    with suppress(OSError):
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"process {os.getpid()}".encode(), 0)
+
+
+def _beat(file: int, ended: threading.Event) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        os.utime(file)
