@@ -2,6 +2,7 @@
 
 from everview.database import Database, open
 from everview.errors import EverviewError
+from everview.pin import Pin
 from everview.result import Result
 from everview.run.watching import Epoch, Watcher
 from everview.schema import Column, TableSchema
@@ -17,6 +18,7 @@ __all__ = [
     "Epoch",
     "EverviewError",
     "Observer",
+    "Pin",
     "Result",
     "Snapshot",
     "Table",

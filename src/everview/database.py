@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import pyarrow as pa
 
 from everview.errors import InUse
+from everview.pin import Pin
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.lease import LEASE_SECONDS, RUN
+from everview.stores.embedded.pinned import PinnedStore
 from everview.table import Table
 from everview.view import View
 
@@ -152,6 +154,17 @@ class Database:
     def views(self) -> list[str]:
         """Names of all views, sorted."""
         return sorted(view["name"] for view in self.store.documents("view/").values())
+
+    def pin(self, *names: str) -> Pin:
+        """One committed epoch over the named views and tables, by default all of them.
+
+        `with db.pin("orders", "revenue") as at: at.table("orders").get(1), at.view("revenue")...`
+        Reads through it never mix epochs, however long they take, and never hold up maintenance.
+        """
+        views = {view.lower(): view for view in self.views()}
+        chosen = names or (*views.values(), *self.tables())
+        tables = [name for name in chosen if name.lower() not in views]
+        return Pin(PinnedStore(self.store, [n for n in chosen if n.lower() in views], tables))
 
     def maintain(
         self,

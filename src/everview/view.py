@@ -1,12 +1,12 @@
 """A view as users hold it: its rows as of the committed epoch.
 
-A read sees one committed epoch of the whole view. It never blocks maintenance nor waits for it;
-a read that was overtaken by two epochs begins again at the newest.
+A read sees one committed epoch of the whole view. It never blocks maintenance nor waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from everview.errors import UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
-from everview.operators.sink import Overtaken, ViewSink, current, repeated
+from everview.operators.sink import ViewSink, current, repeated
 from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
 from everview.schema import TableSchema
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.pinned import PinnedStore
 
 Row = dict[str, Any]
 
@@ -102,13 +103,12 @@ class View:
         """All rows, in the order of the query's ORDER BY if it has one."""
         return read_together([self])[self.name]
 
-    def rows_at(self, epoch: int) -> pa.Table:
-        """All rows as of an epoch; raises `Overtaken` when newer ones have replaced them."""
-        document = self._document()
+    def _rows(self) -> pa.Table:
+        """All rows, in a store that is pinned."""
+        document, epoch = self._document(), self.epoch
         found = [self.schema.empty_table()]
         if _is_loaded(document):
             sink = _sink(document)
-            epoch = min(epoch, document.get("stopped_at", epoch))
             for number in document["shards"]:
                 shard = self._store.shard(document["states"]["view"], number)
                 found += sink.read(shard.values(), epoch)
@@ -133,16 +133,14 @@ class View:
         rows = keys_to_arrow(wanted, [key if len(key) > 1 else key[0]])
         sink = _sink(document)
         (encoded,) = sink.key_of(rows)
-        while True:
-            try:
-                for number in document["shards"]:
-                    shard = self._store.shard(document["states"]["view"], number)
-                    if row := current(shard.get(encoded), self.epoch):
-                        found: list[Row] = repeated(sink.decode([row])).to_pylist()
-                        return found[0]
-                return None
-            except Overtaken:
-                continue
+        with closing(PinnedStore(self._store, [self.name], [])) as pinned:
+            epoch = View(pinned, self.name).epoch
+            for number in document["shards"]:
+                shard = pinned.shard(document["states"]["view"], number)
+                if row := current(shard.get(encoded), epoch):
+                    found: list[Row] = repeated(sink.decode([row])).to_pylist()
+                    return found[0]
+        return None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -154,13 +152,12 @@ class View:
 
 
 def read_together(views: list[View]) -> dict[str, pa.Table]:
-    """The rows of several views as of one epoch, by name."""
-    while True:
-        epoch = views[0].epoch if views else 0
-        try:
-            return {view.name: view.rows_at(epoch) for view in views}
-        except Overtaken:
-            continue
+    """The rows of several views of one store as of one epoch, by name."""
+    names = [view.name for view in views]
+    if not names:
+        return {}
+    with closing(PinnedStore(views[0]._store, names, [])) as pinned:
+        return {name: View(pinned, name)._rows() for name in names}
 
 
 def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:

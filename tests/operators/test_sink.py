@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from everview.errors import Damaged
 from everview.operators.base import State
-from everview.operators.sink import Overtaken, ViewSink
+from everview.operators.sink import ViewSink
 from everview.stores.embedded.state import Shard
 from tests.operators.conftest import MemoryShard, empty
 from tests.operators.histories import (
@@ -111,11 +111,26 @@ def test_a_key_shows_the_row_that_stays_and_none_that_only_passes(
         assert view.rows(epoch) == Counter(there.values())
 
 
-def test_a_reader_that_was_overtaken_is_told(shard: Shard | MemoryShard) -> None:
+def test_a_row_of_an_epoch_that_can_not_be_there_yet_is_damage(shard: Shard | MemoryShard) -> None:
     view = View(shard)
     view.apply(delta_of([(("a", 1, None, 1), 1)]), 3)
-    with pytest.raises(Overtaken):
+    with pytest.raises(Damaged, match="of epoch 3, but only 1 is committed"):
         view.rows(1)
+
+
+def test_rows_that_went_leave_nothing_behind(shard: Shard | MemoryShard) -> None:
+    view = View(shard, ("g",))
+    rows: list[Row] = [(name, 1, None, 1) for name in ("a", "b", "c", "d" * 700)]
+    view.apply(delta_of([(row, 1) for row in rows]), 1)
+    view.apply(delta_of([(row, -1) for row in rows]), 2)
+    assert view.rows(1) == Counter(rows)
+    assert view.rows(2) == Counter()
+    view.apply(delta_of([(rows[0], 1)]), 3)
+    assert view.rows(3) == Counter(rows[:1])
+    view.apply(delta_of([(rows[0], -1)]), 4)
+    view.apply(delta_of([(rows[1], 1)]), 5)
+    assert view.rows(5) == Counter(rows[1:2])
+    assert len(view) == 1
 
 
 def test_a_row_that_is_not_there_can_not_go(shard: Shard | MemoryShard) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -167,3 +168,27 @@ def test_a_table_read_twice_with_two_filters_is_read_right(db: ev.Database, spar
     assert db.sql(above).to_pylist() == [{"n": 1}]
     with_name = "WITH u AS (SELECT * FROM t) SELECT count(*) AS n FROM u a, u b WHERE a.x < 0"
     assert db.sql(with_name + " AND b.x > 1").to_pylist() == [{"n": 2}]
+
+
+def test_processes_may_be_started_while_sail_works(sail, db, orders):
+    """As Spark's JVM is, with a few lines of Python before it; gRPC made some of them abort."""
+    ended = threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            sail.select(db.path, "SELECT count(*) FROM Orders", {"Orders": ["id"]})
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(60):
+            ran = subprocess.run(
+                ["true"],
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+                capture_output=True,
+                timeout=30,
+            )
+            assert (ran.returncode, ran.stderr) == (0, b"")
+    finally:
+        ended.set()
+        asking.join()

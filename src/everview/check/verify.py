@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from everview.errors import NotLoaded
-from everview.operators.sink import Overtaken
 from everview.plan.nodes import Node, Project, TopK
 from everview.result import count_rows
 from everview.run.engine import start
@@ -74,15 +73,10 @@ def _pinned(db: Database, view: View) -> tuple[int, Positions, pa.Table]:
     if not view.is_loaded:
         remedy = view.error or "everview run DB --once, or db.maintain(), loads it"
         raise NotLoaded(f"view {view.name} has no rows to verify, it is {view.status}: {remedy}")
-    while True:
-        epoch = db.store.document("epoch") or {"number": 0, "positions": {}}
-        positions = view.positions or epoch["positions"]
-        try:
-            rows = view.rows_at(epoch["number"])
-        except Overtaken:
-            continue
-        number = min(epoch["number"], view.epoch)
-        return number, {table: positions[table] for table in view.plan.tables()}, rows
+    with db.pin(view.name) as pin:
+        pinned = pin.view(view.name)
+        positions = pinned.positions or pin.positions
+        return pinned.epoch, {t: positions[t] for t in view.plan.tables()}, pinned.to_arrow()
 
 
 def _rows(table: pa.Table) -> list[Row]:

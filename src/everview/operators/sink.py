@@ -18,11 +18,8 @@ from everview.operators.base import State
 from everview.schema import Column
 
 COUNT = "_count"
+_GONE = b"gone"
 _SPLIT = struct.Struct("<QII")
-
-
-class Overtaken(Exception):
-    """A row is two epochs ahead of the reader, which must pin a newer one."""
 
 
 class ViewSink:
@@ -30,7 +27,8 @@ class ViewSink:
 
     Law:   the rows, each as often as its count, are the sum of all deltas.
     State: key -> (epoch, new, previous): the row as of the epoch that wrote it last, and what it
-           was before. A reader takes `new` if that epoch is committed, else `previous`.
+           was before. A reader takes `new` if that epoch is committed, else `previous`. A bag has
+           the keys whose rows went in the last epoch: the next removes what is left of them.
     Cost:  one state read and one write for each key of the delta.
     """
 
@@ -60,7 +58,20 @@ class ViewSink:
         ]
         values = [split_row(epoch, new, old) for new, old in zip(rows, previous, strict=True)]
         state.put_many(keys, values)
+        went = zip(keys, rows, previous, strict=True)
+        self._forget(state, keys, [key for key, row, old in went if old and not row])
         return len(keys)
+
+    def _forget(self, state: State, written: list[bytes], gone: list[bytes]) -> None:
+        """Remove keys that went in an earlier epoch, which is committed, and note those of now."""
+        _, earlier, _ = state.get_bags([_GONE])
+        left = sorted({*earlier} - {*written})
+        if left:
+            state.put_many(left, [b""] * len(left))
+        noted = [*((key, -1) for key in earlier), *((key, 1) for key in gone)]
+        if noted:
+            keys, weights = zip(*noted, strict=True)
+            state.change_bags([_GONE] * len(noted), list(keys), list(weights))
 
     def _counts(self, rows: list[bytes]) -> np.ndarray:
         there = [row for row in rows if row]
@@ -112,7 +123,7 @@ def current(value: bytes, committed: int) -> bytes:
         return b""
     epoch, new, previous = _SPLIT.unpack_from(value)
     if epoch > committed + 1:
-        raise Overtaken
+        raise Damaged(f"a row of the view is of epoch {epoch}, but only {committed} is committed")
     start = _SPLIT.size if epoch <= committed else _SPLIT.size + new
     return value[start : start + (new if epoch <= committed else previous)]
 

@@ -244,6 +244,8 @@ def _sail() -> SparkSession:
     """A session of its own in a Sail that runs inside this process."""
     global _sail_server
     os.environ.setdefault("RUST_LOG", "error")
+    # what gRPC does in a child that was just forked now and then kept Spark's JVM from starting
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
         from pysail.spark import SparkConnectServer
     except ImportError as error:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from everview.codec.rows import join
 from everview.errors import LogTrimmed
+from everview.stores.base import BATCH_ROWS
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, Layout, stored_key
 from everview.stores.embedded.region import Region, located, locating
 
@@ -42,9 +43,9 @@ class Scan:
     def region(self, region: Region, at: int | None) -> Iterator[pa.RecordBatch]:
         """The region's rows in key order, in one read transaction."""
         with region.environment.reading() as txn:
-            undo = self._undo(region, txn, at)
-            if self._needs_keys or undo:
-                for items in self._items(txn.cursor(region.rows), undo):
+            back = undo(region, txn, at, self._low, self._high)
+            if self._needs_keys or back:
+                for items in self._items(txn.cursor(region.rows), back):
                     stored, values = map(list, zip(*items, strict=True))
                     yield from self._decode(region, values, stored)
             else:
@@ -66,11 +67,11 @@ class Scan:
         """A stored key that no stored key of the range exceeds."""
         return None if self.stop is None else _run_end(stored_key(self.stop))
 
-    def _items(self, cursor: lmdb.Cursor, undo: dict[bytes, bytes]) -> Iterator[list[Item]]:
+    def _items(self, cursor: lmdb.Cursor, back: dict[bytes, bytes]) -> Iterator[list[Item]]:
         """Stored keys and values; long keys that agree in their prefix stay in one batch."""
         found = cursor.set_range(self._low) if self._low else cursor.first()
         stream: Iterator[Item] = cursor.iternext() if found else iter(())
-        pending, high, done = sorted(undo), self._high, False
+        pending, high, done = sorted(back), self._high, False
         while not done:
             items = _fill(stream, self.batch_rows, lambda item: len(item[1]))
             done = not items
@@ -79,10 +80,10 @@ class Scan:
             if items and high is not None and items[-1][0] > high:
                 del items[bisect_right(items, high, key=_key) :]
                 done = True
-            if undo:
+            if back:
                 end = len(pending) if done else bisect_right(pending, _run_end(items[-1][0]))
-                items = [item for item in items if item[0] not in undo]
-                items += [(key, undo[key]) for key in pending[:end] if undo[key]]
+                items = [item for item in items if item[0] not in back]
+                items += [(key, back[key]) for key in pending[:end] if back[key]]
                 items.sort(key=_key)
                 del pending[:end]
             if items:
@@ -120,35 +121,42 @@ class Scan:
         high = len(keys) if self.stop is None else max(low, key_position(keys, self.stop))
         return batch.slice(low, high - low)
 
-    def _undo(self, region: Region, txn: lmdb.Transaction, at: int | None) -> dict[bytes, bytes]:
-        """What to put back, by stored key, to see the region at `at`; b"" for no row."""
-        last = region.last(txn)
-        if at is None or at == last:
-            return {}
-        if at > last:
-            raise LogTrimmed(
-                f"table {self.layout.schema.name}, region {region.number} has no sequence {at} "
-                f"yet; its newest is {last}"
-            )
-        undo: dict[bytes, bytes] = {}
-        codec, places, high = self.layout.rows, self.layout.key_positions, self._high
-        for images in located(region, region.changes(txn, at, None, self.batch_rows)):
-            after, before = images.after(codec, places), images.before(codec, places)
-            there = after.is_valid()
-            columns = [
-                pc.if_else(there, new, old)
-                for new, old in zip(after.flatten(), before.flatten(), strict=True)
-            ]
-            keys = self.layout.keys.encode(columns).to_pylist()
-            for key, start, length in zip(
-                map(stored_key, keys),
-                images.before_starts.tolist(),
-                images.before_lengths.tolist(),
-                strict=True,
-            ):
-                if key not in undo and key >= self._low and (high is None or key <= high):
-                    undo[key] = images.data[start : start + length]
-        return undo
+
+def undo(
+    region: Region,
+    txn: lmdb.Transaction,
+    at: int | None,
+    low: bytes = b"",
+    high: bytes | None = None,
+) -> dict[bytes, bytes]:
+    """What to put back, by stored key from low to high, to see a region at `at`; b"" for no row."""
+    layout, last = region.layout, region.last(txn)
+    if at is None or at == last:
+        return {}
+    if at > last:
+        raise LogTrimmed(
+            f"table {layout.schema.name}, region {region.number} has no sequence {at} yet; its "
+            f"newest is {last}"
+        )
+    found: dict[bytes, bytes] = {}
+    codec, places = layout.rows, layout.key_positions
+    for images in located(region, region.changes(txn, at, None, BATCH_ROWS)):
+        after, before = images.after(codec, places), images.before(codec, places)
+        there = after.is_valid()
+        columns = [
+            pc.if_else(there, new, old)
+            for new, old in zip(after.flatten(), before.flatten(), strict=True)
+        ]
+        keys = layout.keys.encode(columns).to_pylist()
+        for key, start, length in zip(
+            map(stored_key, keys),
+            images.before_starts.tolist(),
+            images.before_lengths.tolist(),
+            strict=True,
+        ):
+            if key not in found and key >= low and (high is None or key <= high):
+                found[key] = images.data[start : start + length]
+    return found
 
 
 def merge(streams: list[Iterator[pa.RecordBatch]], batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,61 @@
+"""A pin: views and tables as of one committed epoch, for as long as it is open."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from everview.stores.embedded.pinned import PinnedStore
+from everview.table import Table
+from everview.view import View, age_of, oldest_pending
+
+
+class Pin:
+    """Reads through it all see the same epoch, whatever is written or maintained meanwhile.
+
+    It keeps the files from reusing the space of what was replaced since, so close it, or use it
+    as a block, when done.
+    """
+
+    def __init__(self, store: PinnedStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"<pin of epoch {self.epoch}>"
+
+    @property
+    def epoch(self) -> int:
+        return int((self._store.document("epoch") or {"number": 0})["number"])
+
+    @property
+    def positions(self) -> dict[str, dict[str, int]]:
+        """What the epoch has of each table's log, by region."""
+        return dict((self._store.document("epoch") or {"positions": {}})["positions"])
+
+    @property
+    def freshness(self) -> timedelta:
+        """The age, now, of the oldest change of any table that views read and the epoch lacks."""
+        return timedelta(seconds=age_of(oldest_pending(self._store, self.positions)))
+
+    def view(self, name: str) -> View:
+        """A view as of the epoch; a stopped one as of the epoch it was stopped at."""
+        return View(self._store, name)
+
+    def table(self, name: str) -> Table:
+        """A table as the epoch has it; one that no view reads as it was when this was pinned."""
+        return Table(self._store, name)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

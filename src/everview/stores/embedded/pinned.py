@@ -1,0 +1,165 @@
+"""A store as of one committed epoch: read transactions that stay open, on shards and regions.
+
+What the maintainer may be writing when they are opened is of the next epoch, and rows of views
+keep what they were before it. If an epoch is committed meanwhile, they are opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import lmdb
+import pyarrow as pa
+
+from everview.errors import Damaged, ReadOnly, TableNotFound
+from everview.stores.embedded.catalog import Catalog
+from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.layout import Layout
+from everview.stores.embedded.region import Region
+from everview.stores.embedded.scan import undo
+from everview.stores.embedded.state import Shard
+from everview.stores.embedded.store import EmbeddedStore
+
+Documents = dict[str, dict[str, Any]]
+
+
+class PinnedStore(EmbeddedStore):
+    """Views and tables of a store as of its newest epoch; only reads, until it is closed."""
+
+    def __init__(self, store: EmbeddedStore, views: Iterable[str], tables: Iterable[str]) -> None:
+        self.path = store.path
+        self.durability = store.durability
+        self._store = store
+        self._stack = ExitStack()
+        views, tables = list(views), list(tables)
+        while not self._open(views, tables):
+            self._stack.close()
+
+    def _open(self, views: list[str], tables: list[str]) -> bool:
+        """False if an epoch was committed, or a view changed, before all was open."""
+        self._documents = self._read(views)
+        try:
+            self._shards = {
+                (state, number): self._hold(self._store.shard(state, number)._environment)
+                for document in self._documents.values()
+                if "view" in (states := document.get("states", {}))
+                for state in [states["view"]]
+                for number in document["shards"]
+            }
+            self._regions_of = {table.lower(): self._regions_at(table) for table in tables}
+        except (Damaged, TableNotFound):
+            if self._read(views) == self._documents:
+                self._stack.close()
+                raise
+            return False
+        return self._read(views) == self._documents
+
+    def _read(self, views: list[str]) -> Documents:
+        names = ["epoch", *(f"view/{view.lower()}" for view in views)]
+        found = ((name, self._store.document(name)) for name in names)
+        return {name: document for name, document in found if document is not None}
+
+    def _regions_at(self, table: str) -> list[PinnedRegion]:
+        layout = self._store._layout(table)
+        positions = self._documents.get("epoch", {"positions": {}})["positions"]
+        at = positions.get(layout.schema.name, {})
+        return [
+            PinnedRegion(layout, one.number, self._hold(one.environment), at.get(str(one.number)))
+            for one in self._store._all_regions(layout)
+        ]
+
+    def _hold(self, environment: Environment) -> HeldEnvironment:
+        return HeldEnvironment(environment, self._stack.enter_context(environment.reading()))
+
+    @property
+    def positions(self) -> dict[str, dict[int, int]]:
+        """The pinned position in the log of each region of each table."""
+        return {
+            one.layout.schema.name: {region.number: region.position for region in regions}
+            for regions in self._regions_of.values()
+            for one in regions[:1]
+        }
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._store._catalog
+
+    @property
+    def _catalog_to_write(self) -> Catalog:
+        raise ReadOnly("a pin only reads; write through the database itself")
+
+    def _check_process(self) -> None:
+        self._store._check_process()
+
+    def _region(self, layout: Layout, number: int) -> Region:
+        try:
+            return self._regions_of[layout.schema.name.lower()][number]
+        except KeyError:
+            raise TableNotFound(
+                f"table {layout.schema.name} is not in this pin; name it in db.pin(...)"
+            ) from None
+
+    def scan(self, table: str, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        at = self.positions.get(self.describe(table).name)
+        return super().scan(table, *args, **options | {"at": at})
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        return self._documents.get(name)
+
+    def documents(self, prefix: str) -> Documents:
+        return {n: document for n, document in self._documents.items() if n.startswith(prefix)}
+
+    def shard(self, state: str, number: int, create: bool = False) -> Shard:
+        return Shard(self._shards[state, number])
+
+    def oldest_after(self, table: str, after: Mapping[int, int]) -> datetime | None:
+        return self._store.oldest_after(table, after)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class HeldEnvironment(Environment):
+    """An environment in a read transaction that is open already."""
+
+    def __init__(self, environment: Environment, txn: lmdb.Transaction) -> None:
+        self.path = environment.path
+        self.dbs = environment.dbs
+        self._txn = txn
+
+    @contextmanager
+    def reading(self) -> Iterator[lmdb.Transaction]:
+        yield self._txn
+
+
+class PinnedRegion(Region):
+    """A region as it was at a position of its log, by default that of its transaction."""
+
+    def __init__(
+        self, layout: Layout, number: int, environment: HeldEnvironment, position: int | None
+    ) -> None:
+        super().__init__(layout, number, environment)
+        with environment.reading() as txn:
+            self.position = super().last(txn) if position is None else position
+
+    @cached_property
+    def _undo(self) -> dict[bytes, bytes]:
+        with self.environment.reading() as txn:
+            return undo(self, txn, self.position)
+
+    def get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
+        found = self._undo.get(key)
+        return super().get(txn, key) if found is None else found or None
+
+    def get_many(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
+        found = dict(super().get_many(txn, keys))
+        found |= {key: self._undo[key] for key in keys if key in self._undo}
+        return [(key, found[key]) for key in keys if found.get(key)]
+
+    def count(self, txn: lmdb.Transaction) -> int:
+        now = sum(super(PinnedRegion, self).get(txn, key) is not None for key in self._undo)
+        return super().count(txn) - now + sum(map(bool, self._undo.values()))

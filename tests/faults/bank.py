@@ -1,0 +1,100 @@
+"""A bank: transfers that are made, corrected and taken back, and views that must always balance.
+
+Run as a program it is a reader: python bank.py DB READS. Every read is of one pin; what does not
+balance is printed, and then how many reads there were and of how many epochs.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import everview as ev
+
+ACCOUNTS = 200
+BRANCHES = 7
+_MOVES = """(SELECT to_account AS account, amount FROM transfers
+    UNION ALL SELECT from_account, -amount FROM transfers)"""
+VIEWS = {
+    "credits": """SELECT branch, sum(amount) AS credit, count(*) AS transfers
+        FROM transfers JOIN accounts ON to_account = accounts.id GROUP BY branch""",
+    "debits": """SELECT branch, sum(amount) AS debit, count(*) AS transfers
+        FROM transfers JOIN accounts ON from_account = accounts.id GROUP BY branch""",
+    "balances": f"SELECT account, sum(amount) AS balance FROM {_MOVES} GROUP BY account",
+    "total": f"SELECT sum(amount) AS total, count(*) AS moves FROM {_MOVES}",
+}
+
+
+def create(path: str, **options: Any) -> ev.Database:
+    db = ev.open(path, create=True, **options)
+    db.sql("CREATE TABLE accounts (id INT PRIMARY KEY, branch INT)")
+    db.sql("CREATE TABLE transfers (id BIGINT PRIMARY KEY, from_account INT, to_account INT, "
+           "amount DECIMAL(12,2))")  # fmt: skip
+    db.table("accounts").put([{"id": i, "branch": i % BRANCHES} for i in range(ACCOUNTS)])
+    for name, query in VIEWS.items():
+        db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    return db
+
+
+def transfer(chance: random.Random, number: int) -> dict[str, Any]:
+    one, other = chance.sample(range(ACCOUNTS), 2)
+    amount = Decimal(chance.randrange(1, 100_000)) / 100
+    return {"id": number, "from_account": one, "to_account": other, "amount": amount}
+
+
+def work(db: ev.Database, chance: random.Random, made: int, count: int) -> int:
+    """So many changes after the first `made` transfers; returns how many there are then."""
+    new = [transfer(chance, made + i) for i in range(count * 3 // 5)]
+    corrected = [transfer(chance, n) for n in chance.sample(range(made + 1), min(made, count // 5))]
+    db.table("transfers").put(new + corrected)
+    db.table("transfers").delete([chance.randrange(made + 1) for _ in range(count // 5)])
+    return made + len(new)
+
+
+def faults(db: ev.Database, with_table: bool = True) -> tuple[int, list[str]]:
+    """The epoch that is committed now, and what does not balance in it."""
+    with db.pin() as at:
+        credit, debit, balances, total = (at.view(name).to_arrow() for name in VIEWS)
+        moved, moves = _sum(credit["credit"]), _sum(credit["transfers"])
+        wanted: dict[str, tuple[Any, Any]] = {
+            "debits": (_sum(debit["debit"]), moved),
+            "debited": (_sum(debit["transfers"]), moves),
+            "balances": (_sum(balances["balance"]), 0),
+            "total": (total["total"][0].as_py() or 0, 0),
+            "moves": (total["moves"][0].as_py(), 2 * moves),
+        }
+        if with_table:
+            transfers = at.table("transfers").to_arrow(columns=["amount"])
+            wanted["transfers"] = (transfers.num_rows, moves)
+            wanted["transferred"] = (_sum(transfers["amount"]), moved)
+        return at.epoch, [
+            f"epoch {at.epoch}: {name} is {found}, not {right}"
+            for name, (found, right) in wanted.items()
+            if found != right
+        ]
+
+
+def _sum(column: pa.ChunkedArray) -> Any:
+    return pc.sum(column).as_py() or 0
+
+
+def read(path: str, reads: int) -> None:
+    epochs = set()
+    with ev.open(path, readonly=True) as db:
+        while not db.view("total").is_loaded:
+            pass
+        for number in range(reads):
+            epoch, wrong = faults(db, with_table=number % 25 == 0)
+            epochs.add(epoch)
+            for line in wrong:
+                print(line, flush=True)
+    print(f"{reads} reads of {len(epochs)} epochs", flush=True)
+
+
+if __name__ == "__main__":
+    read(sys.argv[1], int(sys.argv[2]))
