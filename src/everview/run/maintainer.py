@@ -32,6 +32,8 @@ Positions = dict[str, dict[int, int]]
 View = dict[str, Any]
 CONSUMER = "everview"
 MOST_CHANGES = 500_000
+TRIM_EVERY = 20  # epochs
+KEPT_SECONDS = 600.0
 
 
 @dataclass
@@ -214,6 +216,8 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None}, token)
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
+        if intent["number"] % TRIM_EVERY == 0:
+            store.trim(table, positions, KEPT_SECONDS)
     report.epochs += 1
     report.changes += step.changes
     report.watch.committed(

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
@@ -283,8 +284,9 @@ class Store(ABC):
         """The consumer needs nothing any more."""
 
     @abstractmethod
-    def trim(self, table: str, upto: Mapping[int, int] | None = None) -> int:
-        """Remove changes up to the positions given (default: all), return how many went.
+    def trim(self, table: str, upto: Mapping[int, int] | None = None, older: float = -inf) -> int:
+        """Remove changes up to the positions given (default: all) that are at least so many
+        seconds old (default: whatever their age), return how many went.
 
         Never removes what a registered consumer or an open snapshot still needs.
         """

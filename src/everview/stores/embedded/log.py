@@ -159,14 +159,15 @@ def time_of(txn: lmdb.Transaction, db: lmdb._Database, sequence: int) -> int | N
     return int(_HEADER.unpack_from(cursor.value())[5]) if _seek(cursor, sequence) else None
 
 
-def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int) -> int:
-    """Remove whole chunks that end at or before `upto`; returns the changes removed."""
+def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int, before: float) -> int:
+    """Remove whole chunks that end at or before `upto` and were made before a time in µs; returns
+    the changes removed."""
     removed = 0
     cursor = txn.cursor(db)
     cursor.first()
     while key := cursor.key():
-        count = int.from_bytes(cursor.value()[4:8], "little")
-        if _SEQUENCE.unpack(key)[0] + count - 1 > upto:
+        _, _, _, count, _, made, _, _ = _HEADER.unpack_from(cursor.value())
+        if _SEQUENCE.unpack(key)[0] + count - 1 > upto or made >= before:
             break
         removed += count
         cursor.delete()

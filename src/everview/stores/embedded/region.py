@@ -204,10 +204,10 @@ class Region:
             alive = cursor.next()
         return found
 
-    def trim(self, txn: lmdb.Transaction, upto: int | None) -> int:
-        """Remove changes up to `upto` that no consumer holds."""
+    def trim(self, txn: lmdb.Transaction, upto: int | None, older: float) -> int:
+        """Remove changes up to `upto` that no consumer holds and that are so many seconds old."""
         limits = [self.last(txn) if upto is None else upto, *self.consumers(txn).values()]
-        return log.trim(txn, self._log, min(limits))
+        return log.trim(txn, self._log, min(limits), (time.time() - older) * 1e6)
 
 
 def located(region: Region, stream: Iterator[T]) -> Iterator[T]:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import Any
 
 import lmdb
@@ -357,12 +358,12 @@ class EmbeddedStore(Store):
         for one in self._all_regions(self._layout(table, to_write=True)):
             one.environment.update(partial(one.drop_consumer, name=consumer))
 
-    def trim(self, table: str, upto: Mapping[int, int] | None = None) -> int:
+    def trim(self, table: str, upto: Mapping[int, int] | None = None, older: float = -inf) -> int:
         removed = 0
         for one in self._all_regions(self._layout(table, to_write=True)):
             if upto is None or one.number in upto:
                 limit = None if upto is None else upto[one.number]
-                removed += one.environment.update(partial(one.trim, upto=limit))
+                removed += one.environment.update(partial(one.trim, upto=limit, older=older))
         return removed
 
     def attach(self, table: str, observer: Observer | str) -> None:

@@ -1,0 +1,100 @@
+"""A maintainer that is stopped, superseded and then goes on writes nothing that counts."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from everview.run.engine import Engine
+
+from . import bank
+
+LEASE = 0.5
+PATIENCE = 60.0
+MAINTAINER = f"""
+import sys
+import everview as ev
+with ev.open(sys.argv[1], engine="sail") as db:
+    db.engine
+    print("up", flush=True)
+    while True:
+        with db.running(lease={LEASE}) as is_current:
+            with open(sys.argv[2], "a") as active:
+                active.write("x")
+            while is_current():
+                db.maintain(lease={LEASE})
+"""
+
+
+class Maintainer:
+    """A process that maintains, or stands by; it notes in a file whenever it begins to run."""
+
+    def __init__(self, process: subprocess.Popen[bytes], notes: Path) -> None:
+        self.process = process
+        self._notes = notes
+
+    def begins(self) -> int:
+        return self._notes.stat().st_size if self._notes.exists() else 0
+
+
+@contextmanager
+def maintainer(db: str, notes: Path) -> Iterator[Maintainer]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAINTAINER, db, str(notes)], stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        yield Maintainer(process, notes)
+        assert process.poll() is None, "it ended by itself"
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.communicate()
+
+
+def test_a_superseded_maintainer_writes_nothing(
+    spark: Engine, sail: Engine, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rounds = 500 if request.config.getoption("--long") else 50
+    chance, made = random.Random(8), 0
+    with bank.create(str(tmp_path / "bank.ev")) as db, ExitStack() as stack:
+        db._engine = sail
+        db.maintain()
+        running, waiting = (
+            stack.enter_context(maintainer(db.path, tmp_path / name)) for name in ("one", "other")
+        )
+        if not running.begins():
+            running, waiting = waiting, running
+        for _ in range(rounds):
+            until = time.monotonic() + chance.uniform(0, 0.15)
+            while time.monotonic() < until:
+                made = bank.work(db, chance, made, 50)
+            before = waiting.begins()
+            os.kill(running.process.pid, signal.SIGSTOP)
+            made = bank.work(db, chance, made, 50)
+            deadline = time.monotonic() + PATIENCE
+            while waiting.begins() == before:
+                assert time.monotonic() < deadline, "nobody took over"
+                assert bank.faults(db, with_table=False)[1] == []
+                time.sleep(0.01)
+            os.kill(running.process.pid, signal.SIGCONT)
+            for _ in range(3):
+                made = bank.work(db, chance, made, 20)
+                assert bank.faults(db, with_table=False)[1] == []
+            running, waiting = waiting, running
+        token = db.store.leases.token
+        stack.close()
+        assert token >= rounds
+        db.maintain()
+        assert bank.faults(db)[1] == []
+        assert all(db.verify(name).equal for name in bank.VIEWS)
