@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from everview.errors import UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
-from everview.operators.sink import ViewSink, current, repeated
+from everview.operators.sink import ViewSink, current
 from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
 from everview.schema import TableSchema
@@ -129,17 +130,21 @@ class View:
         if not _is_loaded(document):
             return None
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
-        wanted = TableSchema(self.name, key_columns, tuple(document["key"]))
-        rows = keys_to_arrow(wanted, [key if len(key) > 1 else key[0]])
         sink = _sink(document)
-        (encoded,) = sink.key_of(rows)
+        encoded = None
+        if len(key) == len(key_columns):
+            given = dict(zip(document["key"], key, strict=True))
+            encoded = sink.plain_key([given[column.name] for column in key_columns])
+        if encoded is None:
+            wanted = TableSchema(self.name, key_columns, tuple(document["key"]))
+            rows = keys_to_arrow(wanted, [key if len(key) > 1 else key[0]])
+            (encoded,) = sink.key_of(rows)
         with closing(PinnedStore(self._store, [self.name], [])) as pinned:
             epoch = View(pinned, self.name).epoch
             for number in document["shards"]:
                 shard = pinned.shard(document["states"]["view"], number)
                 if row := current(shard.get(encoded), epoch):
-                    found: list[Row] = repeated(sink.decode([row])).to_pylist()
-                    return found[0]
+                    return sink.decode_row(row)
         return None
 
     @property
@@ -232,4 +237,9 @@ def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
 
 
 def _sink(document: dict[str, Any]) -> ViewSink:
-    return ViewSink(node_of(document["plan"]).columns, tuple(document["key"]))
+    return _sink_of(document["plan"], tuple(document["key"]))
+
+
+@lru_cache(1024)
+def _sink_of(plan: str, key: tuple[str, ...]) -> ViewSink:
+    return ViewSink(node_of(plan).columns, key)

@@ -9,6 +9,7 @@ different purposes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from everview.codec.buffers import fixed_binary, valid_of
 from everview.codec.keys import KeyCodec
+from everview.codec.point import encode_key
 from everview.schema import Column, is_variable
 
 
@@ -40,6 +42,11 @@ class GroupCodec:
         return pc.binary_join_element_wise(
             head, self._keys.encode(present), pa.scalar(b"", pa.binary())
         )
+
+    def encode_plain(self, values: Sequence[Any]) -> bytes | None:
+        """One key; None where its values aren't plainly of the columns' types."""
+        encoded = encode_key(self._columns, values)
+        return encoded and bytes(1 + (len(self._columns) + 7) // 8) + encoded
 
 
 def _present(array: pa.Array) -> pa.Array:

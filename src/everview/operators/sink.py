@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from everview.codec import RowCodec
 from everview.codec.groups import GroupCodec
+from everview.codec.point import PointDecoder
 from everview.codec.rows import Encoded, join
 from everview.delta import rows_of
 from everview.errors import Damaged
@@ -36,7 +38,9 @@ class ViewSink:
         self.columns = columns
         self._keys = GroupCodec([column for column in columns if column.name in key])
         self._rest = BagRows([column for column in columns if column.name not in key])
-        self._rows = RowCodec([*columns, Column(COUNT, pa.int64(), False)], 1)
+        stored = [*columns, Column(COUNT, pa.int64(), False)]
+        self._rows = RowCodec(stored, 1)
+        self._points = PointDecoder(stored, 1)
 
     def apply(self, delta: pa.Table, state: State, epoch: int, committed: int) -> int:
         """Apply a delta; returns how many keys it touched."""
@@ -106,9 +110,18 @@ class ViewSink:
                 table = self.decode(rows)
                 yield repeated(table)
 
+    def decode_row(self, row: bytes) -> dict[str, Any]:
+        """One row, without its count."""
+        return self._points.decode(row, range(len(self.columns)))
+
     def key_of(self, rows: pa.Table) -> list[bytes]:
         listed: list[bytes] = self._keys.encode(rows).to_pylist()
         return listed
+
+    def plain_key(self, values: Sequence[Any]) -> bytes | None:
+        """The key of a row by its values in the order of the view's columns; None where they
+        aren't plainly of their types."""
+        return self._keys.encode_plain(values)
 
 
 def split_row(epoch: int, new: bytes, previous: bytes) -> bytes:

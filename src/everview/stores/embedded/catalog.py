@@ -32,6 +32,7 @@ class Catalog:
         self.environment = environment
         self._directory = directory
         self._layouts: dict[bytes, tuple[bytes, Layout]] = {}
+        self._texts: dict[str, tuple[bytes, dict[str, Any]]] = {}
 
     @property
     def _documents(self) -> lmdb._Database:
@@ -100,10 +101,16 @@ class Catalog:
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """A JSON document that is not a table's definition."""
+        """A JSON document that is not a table's definition; not to be changed in place."""
         with self.environment.reading() as txn:
             found = txn.get(_OTHER + name.encode(), db=self._documents)
-        return None if found is None else json.loads(found)
+        return None if found is None else self._parsed(name, found)
+
+    def _parsed(self, name: str, text: bytes) -> dict[str, Any]:
+        known = self._texts.get(name)
+        if known is None or known[0] != text:
+            known = self._texts[name] = text, json.loads(text)
+        return known[1]
 
     def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
         """Documents whose names begin with `prefix`, by name."""
@@ -112,7 +119,8 @@ class Catalog:
             cursor = txn.cursor(self._documents)
             alive = cursor.set_range(start)
             while alive and cursor.key().startswith(start):
-                found[cursor.key()[len(_OTHER) :].decode()] = json.loads(cursor.value())
+                name = cursor.key()[len(_OTHER) :].decode()
+                found[name] = self._parsed(name, cursor.value())
                 alive = cursor.next()
         return found
 
