@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +60,11 @@ class View:
     def status(self) -> str:
         """'new' until it is loaded, then 'live'; 'stopped' if it failed, see `error`."""
         return str(self._document()["status"])
+
+    @property
+    def consistency(self) -> str:
+        """'strong', or 'complete' if every change is to be a state of its own."""
+        return str(self._document()["consistency"])
 
     @property
     def error(self) -> str | None:
@@ -207,11 +213,11 @@ def oldest_pending(
     that no committed epoch has."""
     if positions is None:
         positions = (store.document("epoch") or {"positions": {}})["positions"]
-    found = [
-        store.oldest_after(table, {int(r): s for r, s in positions.get(table, {}).items()})
+    times = [
+        store.times_after(table, {int(r): s for r, s in positions.get(table, {}).items()}).values()
         for table in tables
     ]
-    return min((time for time in found if time is not None), default=None)
+    return min(chain.from_iterable(times), default=None)
 
 
 def age_of(time: datetime | None) -> float:

@@ -222,19 +222,19 @@ class TestChanges:
         assert batch.column("after").to_pylist() == [{"owner": "ada"}]
 
     def test_the_oldest_change_after_positions_is_found_by_its_time(self, accounts: Store) -> None:
-        assert accounts.oldest_after("accounts", {}) is None
+        assert accounts.times_after("accounts", {}) == {}
         for start in range(0, 90, 30):
             accounts.put(
                 "accounts", rows(*[("x", i, None, None) for i in range(start, start + 30)])
             )
         found = history(accounts)
         for after in (0, 5, 17):
-            times = [change["time"] for changes in found.values() for change in changes[after:]]
-            assert accounts.oldest_after("accounts", dict.fromkeys(found, after)) == min(times)
+            times = {r: changes[after]["time"] for r, changes in found.items() if changes[after:]}
+            assert accounts.times_after("accounts", dict.fromkeys(found, after)) == times
         lasts = {region: held.last for region, held in accounts.log("accounts").items()}
-        assert accounts.oldest_after("accounts", lasts) is None
+        assert accounts.times_after("accounts", lasts) == {}
         accounts.trim("accounts")
-        assert accounts.oldest_after("accounts", {}) is None
+        assert accounts.times_after("accounts", {}) == {}
 
     def test_trimming_keeps_what_a_consumer_needs(self, accounts: Store) -> None:
         accounts.register("accounts", "views")

@@ -74,6 +74,7 @@ def _of_view(view: everview.View) -> dict[str, Any]:
     return {
         "name": view.name,
         "status": view.status,
+        "consistency": view.consistency,
         "epoch": view.epoch if view.is_loaded else None,
         "freshness": view.freshness.total_seconds(),
         "error": view.error,
@@ -86,6 +87,7 @@ def _table_of(views: list[dict[str, Any]]) -> pa.Table:
         {
             "view": pa.array([view["name"] for view in views], pa.string()),
             "status": pa.array([view["status"] for view in views], pa.string()),
+            "consistency": pa.array([view["consistency"] for view in views], pa.string()),
             "epoch": pa.array([view["epoch"] for view in views], pa.int64()),
             "behind by": pa.array([duration(view["freshness"]) for view in views], pa.string()),
         }

@@ -194,7 +194,7 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
         return False
     start = _read_positions(epoch["positions"])
     if intent is None or intent["number"] <= epoch["number"]:
-        end = _cut(store, start, {table for view in views for table in _tables(view)})
+        end = _cut(store, start, views)
         if end == start:
             return False
         intent = _epoch(epoch["number"] + 1, end)
@@ -228,10 +228,25 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     return True
 
 
-def _cut(store: EmbeddedStore, start: Positions, used: set[str]) -> Positions:
-    """How far the epoch goes: to the ends of the logs, or as far as one epoch may."""
+def _cut(store: EmbeddedStore, start: Positions, views: list[View]) -> Positions:
+    """How far the epoch goes: to the ends of the logs, or as far as one epoch may.
+
+    Of the tables that views of consistency 'complete' read, it has the oldest change alone.
+    """
+    used = {table for view in views for table in _tables(view)}
     last = {t: {r: held.last for r, held in store.log(t).items()} for t in used}
     end = {t: last.get(t, start[t]) for t in start}
+    complete = [view for view in views if view["consistency"] == "complete"]
+    stepwise = {table for view in complete for table in _tables(view)}
+    times = [
+        (time, table, region)
+        for table in stepwise
+        for region, time in store.times_after(table, start[table]).items()
+    ]
+    end |= {table: start[table] for table in stepwise}
+    if times:
+        _, table, region = min(times)
+        end[table] = start[table] | {region: start[table][region] + 1}
     pending = sum(end[t][r] - start[t][r] for t in start for r in start[t])
     if pending <= MOST_CHANGES:
         return end

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
 SHARDS = (12, 6, 2, 0)
 
+CONSISTENCIES = ("strong", "complete")
 _FORMS = (
     "of views there are CREATE MATERIALIZED VIEW name AS query, DROP VIEW name, SHOW VIEWS, "
     "EXPLAIN name, EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
@@ -56,9 +57,11 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
 
     tokens = statement.tokens
     words = [token.text.upper() for token in tokens[:5]]
-    if words[:3] != ["CREATE", "MATERIALIZED", "VIEW"] or len(tokens) < 6 or words[4] != "AS":
+    options, at = _options(statement) if words[4:5] == ["WITH"] else ({}, 4)
+    begins = words[:3] == ["CREATE", "MATERIALIZED", "VIEW"] and len(tokens) > at + 1
+    if not begins or tokens[at].text.upper() != "AS":
         raise InvalidSql("write CREATE MATERIALIZED VIEW name AS SELECT ...")
-    name, query = tokens[3].text, statement.cut(5)
+    name, query = tokens[3].text, statement.cut(at + 1)
     if name.lower() in {table.lower() for table in db.tables()}:
         raise TableExists(f"there is a table {name}; a view needs a name of its own")
     if db.store.document(f"view/{name.lower()}") is not None:
@@ -77,10 +80,28 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         "tables": sorted(plan.tables()),
         "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in order],
+        "consistency": options.get("consistency", CONSISTENCIES[0]),
         "shards": _shards(db),
         "states": {},
         "status": "new",
     }
+
+
+def _options(statement: Statement) -> tuple[dict[str, str], int]:
+    """The options in WITH (name = 'value', ...), and where the statement goes on."""
+    words = [token.text for token in statement.tokens]
+    end = words.index(")") if words[5:6] == ["("] and ")" in words else 6
+    found: dict[str, str] = {}
+    for start, stop in statement.pieces(6, end):
+        name, equals, value = (*words[start:stop], "", "", "")[:3]
+        known = name.lower() == "consistency" and equals == "=" and value in CONSISTENCIES
+        if stop - start != 3 or not known:
+            raise InvalidSql(
+                f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
+                "(consistency = 'strong'), which is the default, or WITH (consistency = 'complete')"
+            )
+        found["consistency"] = value
+    return found, end + 1
 
 
 def _shards(db: Database) -> list[int]:
@@ -154,6 +175,7 @@ def _show(db: Database) -> Result:
     columns = {
         "view": pa.array([view["name"] for view in views], pa.string()),
         "status": pa.array([view["status"] for view in views], pa.string()),
+        "consistency": pa.array([view["consistency"] for view in views], pa.string()),
         "query": pa.array([view["sql"] for view in views], pa.string()),
         "error": pa.array([view.get("error") for view in views], pa.string()),
     }

@@ -249,9 +249,9 @@ class Store(ABC):
         """What each region's log holds now."""
 
     @abstractmethod
-    def oldest_after(self, table: str, after: Mapping[int, int]) -> datetime | None:
-        """When the oldest change after the given positions was made, of those the logs still
-        have; None if there is none. A region that is not given counts from its first change."""
+    def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
+        """When the first change after the given positions was made, for each region that has one
+        and still has it in its log. A region that is not given counts from its first change."""
 
     @abstractmethod
     def changes(

@@ -116,8 +116,8 @@ class PinnedStore(EmbeddedStore):
     def shard(self, state: str, number: int, create: bool = False) -> Shard:
         return Shard(self._shards[state, number])
 
-    def oldest_after(self, table: str, after: Mapping[int, int]) -> datetime | None:
-        return self._store.oldest_after(table, after)
+    def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
+        return self._store.times_after(table, after)
 
     def close(self) -> None:
         self._stack.close()

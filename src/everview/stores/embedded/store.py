@@ -311,13 +311,14 @@ class EmbeddedStore(Store):
                 found[one.number] = one.log_range(txn)
         return found
 
-    def oldest_after(self, table: str, after: Mapping[int, int]) -> datetime | None:
-        times = []
+    def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
+        times = {}
         for one in self._all_regions(self._layout(table)):
             with one.environment.reading() as txn:
-                times.append(one.time_after(txn, after.get(one.number, 0)))
-        oldest = min((time for time in times if time is not None), default=None)
-        return None if oldest is None else _EPOCH + timedelta(microseconds=oldest)
+                time = one.time_after(txn, after.get(one.number, 0))
+            if time is not None:
+                times[one.number] = _EPOCH + timedelta(microseconds=time)
+        return times
 
     def changes(
         self,
