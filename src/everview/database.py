@@ -234,6 +234,17 @@ class Database:
 
         return verify(self, view)
 
+    def rebuild(self, view: str) -> Report:
+        """Make a view anew from its tables, and the views that share state with it.
+
+        For a view that was stopped, or whose state is damaged. Until it is loaded, reads of it
+        raise `NotLoaded`.
+        """
+        from everview.run.maintainer import rebuild_view
+
+        rebuild_view(self.store, self.view(view).name)
+        return self.maintain()
+
     def status(self) -> list[TableStatus]:
         """Rows, bytes on disk and changes kept, for each table and region."""
         found = []

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.errors import UnsupportedSql, ViewNotFound
+from everview.errors import NotLoaded, UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
 from everview.plan.explain import Document, explain
@@ -113,6 +113,7 @@ class View:
     def _rows(self) -> pa.Table:
         """All rows, in a store that is pinned."""
         document, epoch = self._document(), self.epoch
+        _check_readable(document)
         found = [self.schema.empty_table()]
         if _is_loaded(document):
             sink = _sink(document)
@@ -133,6 +134,7 @@ class View:
         key_columns = tuple(c for c in columns if c.name in document["key"])
         if len(key_columns) in (0, len(columns)):
             raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
+        _check_readable(document)
         if not _is_loaded(document):
             return None
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
@@ -228,6 +230,14 @@ def age_of(time: datetime | None) -> float:
 def _is_loaded(document: dict[str, Any]) -> bool:
     """Whether there are rows of the view to read."""
     return document["status"] == "live" or bool(document.get("stopped_at"))
+
+
+def _check_readable(document: dict[str, Any]) -> None:
+    if document.get("rebuilding"):
+        raise NotLoaded(
+            f"view {document['name']} is being made anew; everview run DB --once, or "
+            "db.maintain(), loads it"
+        )
 
 
 def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:

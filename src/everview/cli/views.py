@@ -13,7 +13,7 @@ import click
 
 import everview
 from everview.cli.live import Finishing, LiveLine, interruptible
-from everview.errors import NotLoaded
+from everview.errors import Damaged, NotLoaded
 from everview.plan.explain import WIDTH, as_text
 from everview.stores.embedded.lease import LEASE_SECONDS
 
@@ -104,34 +104,61 @@ def _is_idle(report: Report) -> bool:
 @click.command()
 @click.argument("db", type=click.Path())
 @click.argument("views", nargs=-1)
-def verify(db: str, views: tuple[str, ...]) -> None:
+@click.option("--repair", is_flag=True, help="Make views anew that differ, stopped or are damaged.")
+def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
     """Recompute VIEWS of DB (default: all) at their epoch with Spark and compare.
 
-    Exits with 3 if one differs, and shows rows that do.
+    Exits with 3 if one differs, and shows rows that do. With --repair such a view, and one that
+    was stopped or whose state is damaged, is made anew from its tables and compared again.
 
     \b
     Example:
       everview init shop.ev
       everview verify shop.ev
+      everview verify shop.ev --repair
     """
     different = False
     with everview.open(db) as database:
         for name in views or database.views():
             try:
-                verdict = database.verify(name)
+                if not repair:
+                    different |= not _verified(database, name)
+                elif not _is_sound(database, name):
+                    _rebuild(database, name)
+                    different |= not _verified(database, name)
             except NotLoaded as error:
                 if views:
                     raise
                 click.echo(f"{name}: {error}", err=True)
-                continue
-            different |= not verdict.equal
-            click.echo(verdict)
-            for what, rows in (("missing", verdict.missing), ("extra", verdict.extra)):
-                for row, count in list(rows.items())[:SHOWN]:
-                    click.echo(f"  {what} {count}x: {', '.join(row)}")
-                if len(rows) > SHOWN:
-                    click.echo(f"  and {len(rows) - SHOWN:,} more {what}")
     sys.exit(DIVERGES if different else 0)
+
+
+def _is_sound(database: everview.Database, name: str) -> bool:
+    """Whether the view is live and equals its recomputation."""
+    if database.view(name).status == "stopped":
+        return False
+    try:
+        return _verified(database, name)
+    except Damaged as error:
+        click.echo(f"{name}: {error}", err=True)
+        return False
+
+
+def _rebuild(database: everview.Database, name: str) -> None:
+    click.echo(f"{name}: making it anew ...", err=True)
+    for view, reason in database.rebuild(name).failed.items():
+        click.echo(f"view {view} is stopped: {reason}", err=True)
+
+
+def _verified(database: everview.Database, name: str) -> bool:
+    verdict = database.verify(name)
+    click.echo(verdict)
+    for what, rows in (("missing", verdict.missing), ("extra", verdict.extra)):
+        for row, count in list(rows.items())[:SHOWN]:
+            click.echo(f"  {what} {count}x: {', '.join(row)}")
+        if len(rows) > SHOWN:
+            click.echo(f"  and {len(rows) - SHOWN:,} more {what}")
+    return verdict.equal
 
 
 @click.command()

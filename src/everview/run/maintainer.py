@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from everview.errors import DataError, EverviewError, Overflow, SqlError
+from everview.errors import Damaged, DataError, EverviewError, Overflow, SqlError
 from everview.plan.nodes import OPERATORS, node_of
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Positions = dict[str, dict[int, int]]
 View = dict[str, Any]
 CONSUMER = "everview"
+FAILURES = (SqlError, DataError, Damaged)  # of a view; the others go on
 MOST_CHANGES = 500_000
 TRIM_EVERY = 20  # epochs
 KEPT_SECONDS = 600.0
@@ -119,6 +120,21 @@ def forget_view(store: EmbeddedStore, name: str) -> None:
         store.unregister(table, CONSUMER)
 
 
+def rebuild_view(store: EmbeddedStore, name: str) -> None:
+    """Have a view made anew by the next `maintain`, and those that share state with it."""
+    with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
+        _fence(store, token)
+        views = store.documents("view/")
+        states = set(views[f"view/{name.lower()}"]["states"].values())
+        affected = {
+            key: {k: v for k, v in view.items() if k not in ("stopped_at", "positions", "error")}
+            for key, view in views.items()
+            if states & set(view["states"].values()) or key == f"view/{name.lower()}"
+        }
+        rebuilt = {"status": "new", "rebuilding": True}
+        store.store_documents({key: view | rebuilt for key, view in affected.items()}, token)
+
+
 def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[View]) -> None:
     used = {state for view in views for state in view["states"].values()}
     for state in set(states) - used:
@@ -153,10 +169,10 @@ def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) 
         )
         try:
             report.rows += _run(engine, [view], step, fresh)
-        except (SqlError, DataError) as error:
+        except FAILURES as error:
             _stop(store, view, step, _placed(store, engine, view, step, {}, error), report)
             continue
-        store.store_documents({name: view | {"status": "live"}}, token)
+        store.store_documents({name: view | {"status": "live", "rebuilding": False}}, token)
         followed |= _tables(view)
         report.loaded.append(view["name"])
         report.watch.loaded(view["name"], time.monotonic() - begun)
@@ -265,7 +281,7 @@ def _run_or_stop(
     states = _states(views)
     try:
         report.rows += _run(engine, views, step, states)
-    except (SqlError, DataError) as error:
+    except FAILURES as error:
         if len(views) == 1:
             placed = _placed(store, engine, views[0], step, states, error)
             _stop(store, views[0], step, placed, report)
@@ -284,7 +300,7 @@ def _placed(
 ) -> str:
     """What went wrong, and on which row; operators say so themselves."""
     what = " ".join(str(error).split("\n== SQL")[0].split())
-    if isinstance(error, Overflow):
+    if isinstance(error, Overflow | Damaged):
         return what
     tables = {table: store.describe(table) for table in _tables(view)}
     keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}
@@ -295,7 +311,10 @@ def _placed(
 def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Report) -> None:
     """Keep a view as it was before a step, and say why."""
     name = view["name"]
-    reason = f"{what}; mend the rows or the query, then DROP VIEW {name} and create it again"
+    reason = (
+        f"{what}; mend the rows, then everview verify DB {name} --repair makes it anew; or "
+        f"DROP VIEW {name} and create it with another query"
+    )
     stopped = {
         "status": "stopped",
         "stopped_at": 0 if step.start is None else step.epoch - 1,

@@ -31,6 +31,7 @@ MANY = 100
 BAGS = "bags"  # a database of this name keeps any number of values under a key, in order
 _NO_ROOM = ("No space left", "Input/output error", "File too large", "quota exceeded")
 _UNREADABLE = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError)
+_BROKEN = (*_UNREADABLE, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.CursorFullError)
 T = TypeVar("T")
 
 
@@ -148,6 +149,8 @@ class Environment:
         txn = self._begin(write=False)
         try:
             yield txn
+        except _BROKEN as error:
+            raise self._damaged(error) from error
         except lmdb.Error as error:
             raise DatabaseClosed(
                 f"{self.path} was closed or dropped while it was read ({error})"
@@ -164,6 +167,8 @@ class Environment:
             txn.commit()
         except lmdb.MapFullError:
             raise
+        except _BROKEN as error:
+            raise self._damaged(error) from error
         except lmdb.Error as error:
             raise self._failure(error) from error
         finally:
@@ -228,6 +233,9 @@ class Environment:
             since = self._unsynced_since = self._unsynced_since or now
             self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
             _syncer.wake()
+
+    def _damaged(self, error: Exception) -> Damaged:
+        return Damaged(f"{self.path} is damaged: {error}")
 
     def _failure(self, error: lmdb.Error) -> WriteError:
         free = shutil.disk_usage(self.path).free

@@ -253,8 +253,12 @@ class Shard:
         self._environment.update(lambda txn: self._check(txn, token))
 
     def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
-        with locked(lock_of(self._environment.path)):
-            return self._environment.update(work)
+        path = self._environment.path
+        with locked(lock_of(path)):
+            try:
+                return self._environment.update(work)
+            except Damaged as error:
+                raise Damaged(f"{error} (state in {path})") from error
 
     def _check(self, txn: lmdb.Transaction, token: int) -> None:
         known = self._number(txn, _TOKEN) or 0
