@@ -22,8 +22,10 @@ def shop(spark: Engine, sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
         db.create_table("orders", {"id": "INT", "who": "STRING", "n": "INT"}, key="id")
         db.table("orders").put([{"id": i, "who": f"person {i % 50}", "n": i} for i in range(500)])
         for name in ("spend", "twin"):
-            db.sql(f"CREATE MATERIALIZED VIEW {name} AS "
-                   "SELECT who, sum(n) AS n FROM orders GROUP BY who HAVING sum(n) > 1")  # fmt: skip
+            db.sql(
+                f"CREATE MATERIALIZED VIEW {name} AS "
+                "SELECT who, sum(n) AS n FROM orders GROUP BY who HAVING sum(n) > 1"
+            )
         db.sql("CREATE MATERIALIZED VIEW large AS SELECT id, who FROM orders WHERE n > 100")
         db.maintain()
         yield db
