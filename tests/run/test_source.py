@@ -251,3 +251,23 @@ def test_filters_that_sail_pushes_are_left_to_sail(db):
     source = SailDataSource({"db": db.path, "path": "all_types"})
     pushed = [EqualTo(("id",), 1)]
     assert list(source.reader(table.schema.arrow).pushFilters(pushed)) == pushed
+
+
+def test_a_view_reads_as_of_one_epoch(engine, db):
+    table = db.create_table("orders", {"id": "INT", "who": "STRING", "n": "DECIMAL(9,2)"}, key="id")
+    table.put([{"id": i, "who": f"p{i % 7}", "n": i} for i in range(100)])
+    db.sql("CREATE MATERIALIZED VIEW Spend AS SELECT who, sum(n) AS total FROM orders GROUP BY who")
+    db._engine = engine
+    db.maintain()
+    read = reader(engine, db).load("spend")
+    assert read.toArrow().schema == db.view("spend").schema
+    assert as_text(read.toArrow()) == as_text(db.view("spend").to_arrow())
+    assert reader(engine, db).option("columns", "TOTAL").load("spend").columns == ["total"]
+    assert read.where("who = 'p3'").count() == 1
+    table.delete(range(100))
+    db.maintain()
+    assert reader(engine, db).load("spend").count() == 0
+    with pytest.raises(PySparkException, match="without changes"):
+        reader(engine, db).option("changes", "true").load("spend").count()
+    with pytest.raises(PySparkException, match="no column nope"):
+        reader(engine, db).option("columns", "nope").load("spend").count()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from everview.errors import SqlError
-from everview.stores.base import LogRange, Store
+from everview.stores.base import LogRange
 from everview.stores.embedded import EmbeddedStore
 
 OF_CHANGES = ("startingPosition", "maxRowsPerBatch", "consumer")
@@ -16,7 +16,7 @@ KNOWN = ("db", "path", "table", "columns", "snapshot", "changes", *OF_CHANGES)
 
 
 @contextmanager
-def open_store(db: str, readonly: bool = True) -> Iterator[Store]:
+def open_store(db: str, readonly: bool = True) -> Iterator[EmbeddedStore]:
     """The store, closed again at the end: whoever reads holds no files of a database in between."""
     store = EmbeddedStore(db, readonly=readonly)
     try:

@@ -1,6 +1,7 @@
-"""The everview data source: tables and their changes for Spark, Spark Connect and Sail.
+"""The everview data source: tables, their changes and views for Spark, Spark Connect and Sail.
 
     spark.read.format("everview").option("db", "shop.ev").load("orders")
+    spark.read.format("everview").option("db", "shop.ev").load("revenue")
     spark.readStream.format("everview").option("db", "shop.ev").option("changes", "true")
         .load("orders")
 
@@ -32,14 +33,17 @@ from everview.run.changes import ChangeReader, ChangeStreamReader, changes_shape
 from everview.run.filters import key_range, to_arrow
 from everview.run.options import Options, open_store
 from everview.schema import TableSchema, sql_name
+from everview.view import View
 
+_ROWS_OF_VIEW = 100_000
 PushFilters = Callable[[list[Filter]], Iterable[Filter]]
 
 
 class EverviewDataSource(DataSource):
-    """Reads the tables of a database, and their change logs.
+    """Reads the tables of a database, their change logs, and its views as of one epoch.
 
-    Options: `db`, the database's directory. `table`, or the argument of `load`. `columns`, comma
+    Options: `db`, the database's directory. `table`, or the argument of `load`, names a table or a
+    view. `columns`, comma
     separated or a JSON array, reads only these; so does a schema given by the user. (Python data
     sources are not told which columns a query needs, so Spark itself prunes nothing.) `snapshot`,
     the positions of a snapshot as JSON, `json.dumps(dict(snapshot.positions))`, reads the table as
@@ -63,7 +67,7 @@ class EverviewDataSource(DataSource):
         shape = self._declared(options, schema)
         if options.changes:
             return ChangeReader(options, shape)
-        return TableReader(options, shape)
+        return ViewReader(options, shape) if is_view(options) else TableReader(options, shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = Options.of(self.options)
@@ -77,6 +81,8 @@ class EverviewDataSource(DataSource):
     def shape(self) -> pa.Schema:
         """The Arrow schema of what the options ask for."""
         options = Options.of(self.options)
+        if is_view(options):
+            return _view_shape(options)
         table = _describe(options)
         if options.changes:
             return changes_shape(table, options.columns)
@@ -182,6 +188,70 @@ class TableReader(DataSourceReader):
                 at={partition.region: partition.position},
             ):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=self.shape)
+
+
+@dataclass
+class RowsOfView(InputPartition):
+    """Rows as an Arrow stream."""
+
+    stream: bytes
+
+
+class ViewReader(DataSourceReader):
+    """A view as of the epoch that is committed when the read is planned.
+
+    The rows are read then, and sent to the tasks: an epoch later they would be others.
+    """
+
+    def __init__(self, options: Options, shape: pa.Schema) -> None:
+        self.options = options
+        self.shape = shape
+
+    def partitions(self) -> Sequence[RowsOfView]:
+        with open_store(self.options.db) as store:
+            rows = View(store, self.options.table).to_arrow()
+        names = {name.lower(): name for name in rows.schema.names}
+        rows = rows.select([names[name.lower()] for name in self.shape.names])
+        slices = range(0, max(rows.num_rows, 1), _ROWS_OF_VIEW)
+        return [RowsOfView(_stream(rows.slice(at, _ROWS_OF_VIEW))) for at in slices]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RowsOfView)
+        for batch in pa.ipc.open_stream(partition.stream):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.shape)
+
+
+def is_view(options: Options) -> bool:
+    """Whether the name is a view's; of one, there are no changes and no snapshots to read."""
+    with open_store(options.db) as store:
+        found = store.document(f"view/{options.table.lower()}") is not None
+    if found and (options.changes or options.snapshot is not None):
+        raise UnsupportedSql(
+            f"{options.table} is a view: it is read as of its newest epoch, without changes or "
+            "snapshot; leave these options out"
+        )
+    return found
+
+
+def _view_shape(options: Options) -> pa.Schema:
+    with open_store(options.db) as store:
+        whole = View(store, options.table).schema
+    if options.columns is None:
+        return whole
+    fields = {field.name.lower(): field for field in whole}
+    unknown = [name for name in options.columns if name.lower() not in fields]
+    if unknown:
+        raise UnknownColumn(
+            f"view {options.table} has no column {unknown[0]}; it has {', '.join(whole.names)}"
+        )
+    return pa.schema([fields[name.lower()] for name in options.columns])
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
 
 
 def _describe(options: Options) -> TableSchema:
