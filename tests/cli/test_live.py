@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 import everview
-from everview.cli import main
+from everview.cli import main, views
 from everview.cli.live import LiveLine
 from everview.cli.output import duration
-from everview.errors import StoreFull
+from everview.errors import DatabaseError, StoreFull
 from everview.run.maintainer import Report
 
 EPOCH = everview.Epoch(number=7, changes=1_200, rows=34, seconds=0.5, lag=0.814)
@@ -41,7 +41,9 @@ def watched(*steps: Any) -> Any:
     """A maintain that does these steps and then, like a user, presses Ctrl-C."""
     left = list(steps)
 
-    def maintain(db: everview.Database, engine: Any = None, watch: Any = None) -> Report:
+    def maintain(
+        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
+    ) -> Report:
         if left:
             left.pop(0)(watch)
         else:
@@ -106,7 +108,9 @@ def test_ctrl_c_ends_a_run_politely(shop: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_second_ctrl_c_ends_it_at_once(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
-    def maintain(db: everview.Database, engine: Any = None, watch: Any = None) -> Report:
+    def maintain(
+        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
+    ) -> Report:
         press_ctrl_c()
         assert watch.finishing.wait(10)
         time.sleep(0.2)  # the main thread waits for this one again
@@ -122,13 +126,28 @@ def test_a_second_ctrl_c_ends_it_at_once(shop: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_error_of_the_maintainer_is_one_line(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def maintain(db: everview.Database, engine: Any = None, watch: Any = None) -> Report:
-        raise StoreFull("no room")
+    def maintain(
+        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
+    ) -> Report:
+        raise DatabaseError("broken")
 
     monkeypatch.setattr(everview.Database, "maintain", maintain)
     result = CliRunner().invoke(main, ["run", shop])
     assert result.exit_code == 1
-    assert result.stderr == "error[EV404]: no room\n"
+    assert result.stderr == "error[EV100]: broken\n"
+
+
+def test_a_run_goes_on_when_there_is_room_again(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(watch: Any) -> None:
+        raise StoreFull("nothing fits")
+
+    monkeypatch.setattr(views, "_SECONDS_WITHOUT_ROOM", 0.01)
+    steps = [full, full, lambda watch: watch.committed(EPOCH)]
+    monkeypatch.setattr(everview.Database, "maintain", watched(*steps))
+    result = CliRunner().invoke(main, ["run", shop, "--every", "0"])
+    assert result.exit_code == 0
+    assert result.stderr.count("no room: nothing fits; going on when there is some\n") == 2
+    assert "epoch 7" in result.stdout
 
 
 def test_a_run_without_views_says_so(shop: str) -> None:

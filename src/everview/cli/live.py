@@ -66,9 +66,13 @@ class LiveLine(everview.Watcher):
             self.say(text)
 
     def stopped(self, view: str, reason: str) -> None:
+        self.warn(f"view {view} is stopped: {reason}")
+
+    def warn(self, text: str) -> None:
+        """A line on standard error."""
         with self._turn:
             self._clear()
-            click.echo(f"view {view} is stopped: {reason}", err=True)
+            click.echo(text, err=True)
 
     def say(self, text: str) -> None:
         """A line that stays."""

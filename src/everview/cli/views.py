@@ -13,7 +13,7 @@ import click
 
 import everview
 from everview.cli.live import Finishing, LiveLine, interruptible
-from everview.errors import Damaged, NotLoaded
+from everview.errors import Damaged, NotLoaded, StoreFull
 from everview.plan.explain import WIDTH, as_text
 from everview.stores.embedded.lease import LEASE_SECONDS
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DIVERGES = 3
 SHOWN = 10
 _NARROWEST = 80
+_SECONDS_WITHOUT_ROOM = 2.0
 _ENGINE = click.Choice(["spark", "sail"])
 _SECONDS = click.FloatRange(min=0)
 
@@ -85,10 +86,14 @@ def _follow(database: everview.Database, live: LiveLine, lease: float, every: fl
     with suppress(Finishing):
         while not live.finishing.is_set():
             with database.running(live, lease) as is_current:
-                if _is_idle(_maintain(database, live, lease)):
-                    live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
-                while is_current() and not live.finishing.wait(every):
-                    database.maintain(watch=live, lease=lease)
+                try:
+                    if _is_idle(_maintain(database, live, lease)):
+                        live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
+                    while is_current() and not live.finishing.wait(every):
+                        database.maintain(watch=live, lease=lease)
+                except StoreFull as error:
+                    live.warn(f"no room: {error}; going on when there is some")
+                    live.finishing.wait(_SECONDS_WITHOUT_ROOM)
     live.say("stopped; the next run goes on from here")
 
 

@@ -53,6 +53,7 @@ _OF_READING = (
     errors.CatalogError,
     errors.DataError,
     errors.LogError,
+    errors.WriteError,
     SqlError,
 )
 _NAMED = re.compile(r"\b([A-Z]\w+): (.+)$", re.MULTILINE)
@@ -210,7 +211,8 @@ def _launch() -> SparkSession:
 
 def _local_settings(directory: Path) -> dict[str, str]:
     return {
-        "spark.master": "local[*]",
+        # a task whose Python worker was killed, say, is run again, as on a cluster
+        "spark.master": "local[*,4]",
         "spark.app.name": "everview",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

@@ -277,17 +277,20 @@ def _cut(store: EmbeddedStore, start: Positions, views: list[View]) -> Positions
 def _run_or_stop(
     store: EmbeddedStore, engine: Engine, views: list[View], step: Step, report: Report
 ) -> None:
-    """Run an epoch for all views at once; if that fails, one by one, and stop those that fail."""
-    states = _states(views)
+    """Run an epoch for all views at once; if that fails, one by one, and stop those that fail.
+
+    One that fails is tried again before it is stopped: it may have been the engine's fault.
+    """
     try:
-        report.rows += _run(engine, views, step, states)
-    except FAILURES as error:
-        if len(views) == 1:
-            placed = _placed(store, engine, views[0], step, states, error)
-            _stop(store, views[0], step, placed, report)
-            return
+        report.rows += _run(engine, views, step, _states(views))
+    except FAILURES:
         for view in views:
-            _run_or_stop(store, engine, [view], step, report)
+            states = _states([view])
+            try:
+                report.rows += _run(engine, [view], step, states)
+            except FAILURES as error:
+                placed = _placed(store, engine, view, step, states, error)
+                _stop(store, view, step, placed, report)
 
 
 def _placed(
