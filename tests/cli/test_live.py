@@ -116,7 +116,7 @@ def test_a_second_ctrl_c_ends_it_at_once(shop: str, monkeypatch: pytest.MonkeyPa
         time.sleep(0.2)  # the main thread waits for this one again
         press_ctrl_c()
         released.wait(10)
-        raise StoreFull("which no one hears of")
+        raise DatabaseError("which no one hears of")
 
     monkeypatch.setattr(everview.Database, "maintain", maintain)
     result = CliRunner().invoke(main, ["run", shop])

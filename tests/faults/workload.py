@@ -19,13 +19,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import Any
 
 import everview as ev
 from everview.codec.keys import region_of
 from everview.codec.point import encode_key
-from everview.errors import EverviewError, PartialWrite, StoreFull
+from everview.errors import EverviewError, PartialWrite, StoreFull, WriteError
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.writer import Writer
 
 COLUMNS = {"id": "BIGINT", "op": "BIGINT", "text": "STRING"}
@@ -341,6 +343,44 @@ def fork_with_lock_held(tell: Tell, path: str) -> None:
     status = os.waitpid(child, 0)[1]
     done.set()
     tell(status=status)
+
+
+def maintain(tell: Tell, path: str, step: int, moment: str) -> None:
+    """Maintain with Sail; at the step-th write to disk be killed, or have it fail.
+
+    `moment` is before, in or after the write's transaction to be killed there; once to have that
+    write fail and try again; for good to have it and all that follow fail.
+    """
+    update, steps = Environment.update, count(1)
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def at(self: Environment, work: Callable[[Any], Any]) -> Any:
+        number = next(steps)
+        due = number >= step if moment == "for good" else number == step
+        if due and moment in ("once", "for good"):
+            raise WriteError(f"write {number} of {self.path} fails")
+        if due and moment == "before":
+            die()
+        done = update(self, (lambda txn: (work(txn), die())) if due and moment == "in" else work)
+        if due:
+            die()
+        return done
+
+    with ev.open(path, engine="sail") as db:
+        assert db.engine
+        Environment.update = at  # type: ignore[method-assign,assignment]
+        failures = 0
+        for _ in range(2):
+            try:
+                report = db.maintain()
+                tell(stopped=report.failed)
+                break
+            except EverviewError as error:
+                failures += 1
+                tell(error=type(error).__name__, message=str(error))
+        tell(steps=next(steps) - 1, failures=failures)
 
 
 def main() -> None:
