@@ -5,6 +5,7 @@
     ├── CatalogError       TableNotFound · TableExists · InvalidSchema · ViewNotFound · InUse
     │                      NotLoaded
     ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey · Outdated
+    │                      InvalidHistory
     ├── WriteError         WriteRejected · ObserverFailed · PartialWrite · StoreFull
     ├── LogError           LogTrimmed · UnknownConsumer
     └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable · Overflow
@@ -139,6 +140,12 @@ class Outdated(DataError):
     """Rows made for columns that the table no longer has."""
 
     code = "EV305"
+
+
+class InvalidHistory(DataError):
+    """A recorded history that can't be checked."""
+
+    code = "EV306"
 
 
 class WriteError(EverviewError):

@@ -1,6 +1,7 @@
 """The group of all commands, and what they have in common: errors and exit codes.
 
-0 is fine, 1 an error, 2 wrong usage, 130 interrupted. A reader that goes away (| head) is fine.
+0 is fine, 1 an error, 2 wrong usage, 3 a view that is wrong, 130 interrupted.
+A reader that goes away (| head) is fine.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 import everview
+from everview.cli.check import check
 from everview.cli.databases import init, status
 from everview.cli.demo import demo
 from everview.cli.loading import load
@@ -58,9 +60,23 @@ def _silence_stdout() -> None:
 def main() -> None:
     """Everview: SQL views over key-value tables, always current.
 
-    Every command but demo takes the database, a directory, as its first argument.
+    Every command but demo and check takes the database, a directory, as its first argument.
     """
 
 
-for _command in (init, sql, load, put, delete, get, scan, status, demo, run, verify, explain):
+for _command in (
+    init,
+    sql,
+    load,
+    put,
+    delete,
+    get,
+    scan,
+    status,
+    demo,
+    run,
+    verify,
+    explain,
+    check,
+):
     main.add_command(_command)

@@ -1,0 +1,114 @@
+"""The command check: a recorded history against the levels of consistency."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import pyarrow as pa
+
+import everview
+from everview.check import Definition, History, Level, check_history
+from everview.check.levels import BOUND
+from everview.check.report import as_document, as_text
+from everview.cli.views import DIVERGES
+from everview.errors import InvalidHistory
+from everview.intake.documents import format_document
+from everview.schema import TableSchema, sql_name
+
+UNDECIDED = 1
+_DUCKDB = {"STRING": "VARCHAR", "BINARY": "BLOB", "TIMESTAMP_NTZ": "TIMESTAMP"}
+_LEVELS = [str(level) for level in Level if level is not Level.NONE]
+
+
+@click.command()
+@click.argument("histories", metavar="HISTORY...", nargs=-1, required=True, type=click.Path())
+@click.option("--view", "views", multiple=True, metavar='NAME="SELECT ..."', help="A view's query.")
+@click.option("--key", "keys", multiple=True, metavar="NAME=COLUMN,...", help="A view's key.")
+@click.option("--db", type=click.Path(), help="Where views and tables are defined.")
+@click.option(
+    "--level",
+    type=click.Choice(_LEVELS),
+    default="strong",
+    show_default=True,
+    help="What is asked of the views.",
+)
+@click.option("--records", is_flag=True, help="Decide each record of views with a key, too.")
+@click.option(
+    "--bound",
+    type=click.IntRange(min=1),
+    default=BOUND,
+    show_default=True,
+    help="The most states of the tables that a search looks at.",
+)
+@click.option("--json", "as_json", is_flag=True, help="All that was found, as JSON.")
+def check(
+    histories: tuple[str, ...],
+    views: tuple[str, ...],
+    keys: tuple[str, ...],
+    db: str | None,
+    level: str,
+    records: bool,
+    bound: int,
+    as_json: bool,
+) -> None:
+    """Decide from a recorded HISTORY, in one or more files, how well views followed their tables.
+
+    The levels are convergence (the last read is right), weak (every read is a state that the
+    tables had), strong (and states never go backwards) and complete (and none is left out). Where
+    one is broken, the smallest counterexample found is shown. Exits with 3 if a view does not
+    reach --level, with 1 if that can't be decided. everview.check.Recorder records histories.
+
+    \b
+    Example:
+      echo '{"wrote": "items", "key": 1, "row": {"id": 1, "n": 5}, "region": 0, "sequence": 1}' > h
+      echo '{"read": "big", "epoch": 2, "rows": [{"id": 1}]}' >> h
+      everview check h --view big="SELECT id FROM items WHERE n > 3"
+    """
+    history = History.load(*histories)
+    given = dict(_named("--view", view) for view in views)
+    columns = {name: tuple(of.split(",")) for name, of in (_named("--key", key) for key in keys)}
+    definitions = [Definition(name, sql, columns.get(name, ())) for name, sql in given.items()]
+    schemas: dict[str, TableSchema] = {}
+    if db is not None:
+        with everview.open(db, readonly=True) as database:
+            schemas = {name: database.table(name).schema for name in database.tables()}
+            definitions += [
+                _definition(database.view(name), columns.get(name))
+                for name in _read(history) & set(database.views()) - given.keys()
+            ]
+    if unknown := _read(history) - {definition.name for definition in definitions}:
+        name = min(unknown)
+        raise InvalidHistory(
+            f"the history reads view {name}, whose query is not known; give it with "
+            f'--view {name}="SELECT ...", or with --db the database that has it'
+        )
+    verdicts = check_history(history, definitions, schemas, records, bound)
+    asked = Level[level.upper()]
+    if as_json:
+        click.echo(format_document({"verdicts": [as_document(verdict) for verdict in verdicts]}))
+    else:
+        click.echo(as_text(verdicts, asked))
+    reached = [verdict.holds(asked) for verdict in verdicts]
+    sys.exit(DIVERGES if False in reached else UNDECIDED if None in reached else 0)
+
+
+def _named(option: str, text: str) -> tuple[str, str]:
+    name, found, rest = text.partition("=")
+    if not found or not name.strip() or not rest.strip():
+        raise click.BadParameter(f"{text!r} has no NAME=... in it", param_hint=option)
+    return name.strip(), rest.strip()
+
+
+def _read(history: History) -> set[str]:
+    return {read.view for read in history.reads}
+
+
+def _definition(view: everview.View, key: tuple[str, ...] | None) -> Definition:
+    types = {field.name: _duckdb_type(field.type) for field in view.schema}
+    return Definition(view.name, view.sql, key or view.key, types)
+
+
+def _duckdb_type(arrow: pa.DataType) -> str:
+    name = sql_name(arrow)
+    return _DUCKDB.get(name, name)
