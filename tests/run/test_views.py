@@ -247,10 +247,10 @@ def test_an_epoch_that_was_not_committed_is_not_seen_and_done_once(
     change(shop, chance)
     commit = shop.store.store_documents
 
-    def fail(changes: dict[str, Any]) -> None:
+    def fail(changes: dict[str, Any], token: int) -> None:
         if "epoch" in changes:
             raise KeyboardInterrupt
-        commit(changes)
+        commit(changes, token)
 
     with monkeypatch.context() as broken:
         broken.setattr(shop.store, "store_documents", fail)

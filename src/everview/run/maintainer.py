@@ -35,6 +35,7 @@ FAILURES = (SqlError, DataError, Damaged)  # of a view; the others go on
 MOST_CHANGES = 500_000
 TRIM_EVERY = 20  # epochs
 KEPT_SECONDS = 600.0
+_SHORT = 1000  # µs
 
 
 @dataclass
@@ -142,22 +143,23 @@ def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[Vi
 
 
 def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:
-    """Load views that were just created, as of the committed epoch; tables that no live view
-    follows, as of now. False if there are none."""
+    """Load views that were just created, as of the committed epoch: also of tables that no live
+    view follows, its time is what counts. False if there are none."""
     views = store.documents("view/")
     new = {name: view for name, view in views.items() if view["status"] == "new"}
     followed = {t for view in views.values() if view["status"] == "live" for t in _tables(view)}
     for number, (name, view) in enumerate(new.items(), 1):
         report.watch.loading(view["name"], number, len(new))
         begun = time.monotonic()
-        epoch = store.document("epoch") or {"number": 1, "positions": {}}
-        positions = _read_positions(epoch["positions"])
-        for table in _tables(view):
-            if table not in positions or table not in followed:
-                positions[table] = {r: held.last for r, held in store.log(table).items()}
-                store.register(table, CONSUMER, positions[table])
+        epoch = store.document("epoch") or _epoch(1, {}, 0)
+        positions, now = _read_positions(epoch["positions"]), _now()
+        if _at(store, positions, followed, now) != positions:
+            now = epoch["time"]  # changes came since the last epoch
+        for table in _tables(view) - followed:
+            positions[table] = store.positions_at(table, now)
+            store.register(table, CONSUMER, positions[table])
         view, fresh = _with_states(store, view)
-        store.store_documents({"epoch": _epoch(epoch["number"], positions), name: view}, token)
+        store.store_documents({"epoch": _epoch(epoch["number"], positions, now), name: view}, token)
         step = Step(
             store.path,
             store.durability,
@@ -210,10 +212,10 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
         return False
     start = _read_positions(epoch["positions"])
     if intent is None or intent["number"] <= epoch["number"]:
-        end = _cut(store, start, views)
+        end, now = _cut(store, start, views)
         if end == start:
             return False
-        intent = _epoch(epoch["number"] + 1, end)
+        intent = _epoch(epoch["number"] + 1, end, now)
         store.store_documents({"intent": intent}, token)
     begun = _read_positions(intent["positions"])
     end = {table: begun.get(table, start[table]) for table in start}
@@ -229,7 +231,8 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
         end,
     )
     _run_or_stop(store, engine, touched, step, report)
-    store.store_documents({"epoch": _epoch(intent["number"], end), "intent": None}, token)
+    committed = _epoch(intent["number"], end, intent["time"])
+    store.store_documents({"epoch": committed, "intent": None}, token)
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
         if intent["number"] % TRIM_EVERY == 0:
@@ -244,34 +247,54 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     return True
 
 
-def _cut(store: EmbeddedStore, start: Positions, views: list[View]) -> Positions:
-    """How far the epoch goes: to the ends of the logs, or as far as one epoch may.
+def _cut(store: EmbeddedStore, start: Positions, views: list[View]) -> tuple[Positions, int]:
+    """How far the epoch goes, and the time of that: now, or as far as one epoch may.
 
     Of the tables that views of consistency 'complete' read, it has the oldest change alone.
     """
     used = {table for view in views for table in _tables(view)}
-    last = {t: {r: held.last for r, held in store.log(t).items()} for t in used}
-    end = {t: last.get(t, start[t]) for t in start}
+    now = _now()
+    end = _at(store, start, used, now)
+    if _changes(start, end) > MOST_CHANGES:
+        oldest = oldest_pending(store, used)
+        assert oldest is not None
+        low, high = round(oldest.timestamp() * 1e6), now
+        while high - low > _SHORT:
+            middle = (low + high) // 2
+            if _changes(start, _at(store, start, used, middle)) > MOST_CHANGES:
+                high = middle
+            else:
+                low = middle
+        end, now = _at(store, start, used, low), low
     complete = [view for view in views if view["consistency"] == "complete"]
-    stepwise = {table for view in complete for table in _tables(view)}
+    return end | _one_change(store, start, {t for view in complete for t in _tables(view)}), now
+
+
+def _at(store: EmbeddedStore, start: Positions, used: set[str], time: int) -> Positions:
+    """The positions of a time, none before `start`; tables that are not used stay there."""
+    at = {table: store.positions_at(table, time) for table in used}
+    return {
+        table: {r: max(s, at[table][r]) if table in used else s for r, s in regions.items()}
+        for table, regions in start.items()
+    }
+
+
+def _one_change(store: EmbeddedStore, start: Positions, tables: set[str]) -> Positions:
+    """Positions of the tables after their oldest pending change."""
     times = [
         (time, table, region)
-        for table in stepwise
+        for table in tables
         for region, time in store.times_after(table, start[table]).items()
     ]
-    end |= {table: start[table] for table in stepwise}
+    end = {table: start[table] for table in tables}
     if times:
         _, table, region = min(times)
         end[table] = start[table] | {region: start[table][region] + 1}
-    pending = sum(end[t][r] - start[t][r] for t in start for r in start[t])
-    if pending <= MOST_CHANGES:
-        return end
-    return {
-        t: {
-            r: start[t][r] + -(-(end[t][r] - start[t][r]) * MOST_CHANGES // pending) for r in end[t]
-        }
-        for t in end
-    }
+    return end
+
+
+def _changes(start: Positions, end: Positions) -> int:
+    return sum(end[t][r] - start[t][r] for t in start for r in start[t])
 
 
 def _run_or_stop(
@@ -347,8 +370,13 @@ def _tables(view: Mapping[str, Any]) -> set[str]:
     return set(view["tables"])
 
 
-def _epoch(number: int, positions: Positions) -> dict[str, Any]:
-    return {"number": number, "positions": positions}
+def _epoch(number: int, positions: Positions, time: int) -> dict[str, Any]:
+    """What is written of an epoch: the positions it goes to, which are those of a time in µs."""
+    return {"number": number, "positions": positions, "time": time}
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 def _read_positions(document: Mapping[str, Mapping[str, int]]) -> Positions:

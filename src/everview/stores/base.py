@@ -249,6 +249,15 @@ class Store(ABC):
         """What each region's log holds now."""
 
     @abstractmethod
+    def positions_at(self, table: str, time: int) -> dict[int, int]:
+        """For each region the newest change made at or before a time in µs, as far as the logs
+        tell; a time that is not to come.
+
+        Asked for one time, the positions of several tables are one moment: a change that was
+        acknowledged before another began is before the position if the other is.
+        """
+
+    @abstractmethod
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
         """When the first change after the given positions was made, for each region that has one
         and still has it in its log. A region that is not given counts from its first change."""

@@ -159,6 +159,22 @@ def time_of(txn: lmdb.Transaction, db: lmdb._Database, sequence: int) -> int | N
     return int(_HEADER.unpack_from(cursor.value())[5]) if _seek(cursor, sequence) else None
 
 
+def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, time: int) -> int:
+    """The last of the sequences first to last that was made at or before a time in µs; first - 1
+    if none was."""
+    cursor = txn.cursor(db)
+    low, high, middle = first - 1, last, last
+    while low < high:
+        _seek(cursor, middle)
+        _, _, _, count, begins, made, _, _ = _HEADER.unpack_from(cursor.value())
+        if made <= time:
+            low = begins + count - 1
+        else:
+            high = begins - 1
+        middle = (low + high + 1) // 2
+    return int(low)
+
+
 def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int, before: float) -> int:
     """Remove whole chunks that end at or before `upto` and were made before a time in µs; returns
     the changes removed."""

@@ -158,6 +158,11 @@ class Region:
         wanted = max(after + 1, held.first)
         return log.time_of(txn, self._log, wanted) if wanted <= held.last else None
 
+    def last_at(self, txn: lmdb.Transaction, time: int) -> int:
+        """The sequence of the newest change at a time in µs, as far as the log tells."""
+        held = self.log_range(txn)
+        return log.last_at(txn, self._log, held.first, held.last, time)
+
     def add_consumer(self, txn: lmdb.Transaction, name: str, position: int | None) -> None:
         """Hold changes after `position`, or all there are; a consumer known keeps its own."""
         if name not in self.consumers(txn):

@@ -311,6 +311,13 @@ class EmbeddedStore(Store):
                 found[one.number] = one.log_range(txn)
         return found
 
+    def positions_at(self, table: str, time: int) -> dict[int, int]:
+        found = {}
+        for one in self._all_regions(self._layout(table)):
+            with one.environment.reading() as txn:
+                found[one.number] = one.last_at(txn, time)
+        return found
+
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
         times = {}
         for one in self._all_regions(self._layout(table)):

@@ -1,0 +1,128 @@
+"""An epoch is one moment of all tables: it never has a change without an earlier one."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import everview as ev
+from everview.run import maintainer
+from everview.run.engine import Engine
+
+
+@pytest.fixture
+def db(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        db._engine = sail
+        for name in ("a", "b"):
+            db.create_table(name, {"id": "INT", "n": "INT"}, key="id", regions=3)
+        yield db
+
+
+class OneEpoch(ev.Watcher):
+    """However many changes come meanwhile."""
+
+    def __init__(self) -> None:
+        self._left = 1
+
+    def goes_on(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+def create(db: ev.Database, *tables: str) -> None:
+    for name in tables:
+        db.sql(
+            f"CREATE MATERIALIZED VIEW last_{name} AS SELECT coalesce(max(n), 0) AS n FROM {name}"
+        )
+
+
+def last(at: ev.Pin, table: str) -> int:
+    return int(next(at.view(f"last_{table}").scan())["n"])
+
+
+def test_no_change_is_seen_before_one_that_was_acknowledged_earlier(db: ev.Database) -> None:
+    """A writer counts up, in turns in either table; views are never more than one apart."""
+    create(db, "a", "b")
+    db.maintain()
+    ended = threading.Event()
+
+    def write() -> None:
+        tables = [db.table("a"), db.table("b")]
+        for n in itertools.count(1):
+            for table in tables:
+                table.put({"id": n % 50, "n": n})
+            if ended.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = set()
+        for _ in range(40):
+            db.maintain(watch=OneEpoch())
+            with db.pin() as at:
+                a, b = last(at, "a"), last(at, "b")
+            assert a in (b, b + 1), "b was written after a"
+            seen.add(a)
+        assert len(seen) > 10
+    finally:
+        ended.set()
+        writer.join()
+
+
+def test_a_table_that_a_new_view_brings_is_as_of_the_same_moment(
+    db: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(db, "a")
+    db.table("a").put({"id": 1, "n": 1})
+    db.table("b").put({"id": 1, "n": 1})
+    db.maintain()
+    create(db, "b")
+    original = maintainer._load_new
+
+    def later(*args: object) -> bool:
+        """When the epochs before a load are done, more is written."""
+        monkeypatch.setattr(maintainer, "_run_epochs", lambda *_: None)
+        for name in ("a", "b"):
+            db.table(name).put({"id": 2, "n": 2})
+        return original(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(maintainer, "_load_new", later)
+    db.maintain()
+    with db.pin() as at:
+        assert (last(at, "a"), last(at, "b")) == (1, 1)
+    monkeypatch.undo()
+    db.maintain()
+    with db.pin() as at:
+        assert (last(at, "a"), last(at, "b")) == (2, 2)
+
+
+def test_more_than_one_epoch_may_have_is_cut_by_time(
+    db: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(db, "a", "b")
+    db.maintain()
+    monkeypatch.setattr(maintainer, "MOST_CHANGES", 40)
+    monkeypatch.setattr(maintainer, "_SHORT", 1)
+    for n in range(1, 101):
+        for name in ("a", "b"):
+            db.table(name).put({"id": n, "n": n})
+    db.table("a").put([{"id": id_, "n": 101} for id_ in range(200)])
+    sizes = []
+
+    class Watch(ev.Watcher):
+        def committed(self, epoch: ev.Epoch) -> None:
+            sizes.append(epoch.changes)
+            with db.pin() as at:
+                a, b = last(at, "a"), last(at, "b")
+            assert a in (b, b + 1)
+
+    db.maintain(watch=Watch())
+    assert sum(sizes) == 400
+    assert len(sizes) >= 6
+    assert max(sizes[:5]) <= 40
