@@ -318,3 +318,21 @@ def test_a_waiting_writer_gets_its_turn_soon_after_the_other_ends(
     waiting.result(PROMPTLY)
     with ev.open(path) as db:
         assert check(db.store).rows[keys_in(0)[0]] == put_row(keys_in(0)[0], 7)
+
+
+def test_a_store_that_nobody_closes_lets_go_of_its_files(path: str) -> None:
+    def open_files() -> int:
+        files = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+        return sum("test.ev" in file for file in files)
+
+    before = open_files()
+    for _ in range(5):
+        store = EmbeddedStore(path)
+        store.scan("t")
+        shard = store.shard("s", 0, create=True)
+        del store
+        gc.collect()
+        assert shard.size()[0] == 0, "who uses a shard uses its store"
+        del shard
+    gc.collect()
+    assert open_files() == before

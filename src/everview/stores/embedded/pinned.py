@@ -114,7 +114,7 @@ class PinnedStore(EmbeddedStore):
         return {n: document for n, document in self._documents.items() if n.startswith(prefix)}
 
     def shard(self, state: str, number: int, create: bool = False) -> Shard:
-        return Shard(self._shards[state, number])
+        return Shard(self._shards[state, number], self)
 
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
         return self._store.times_after(table, after)

@@ -207,10 +207,11 @@ def _shortened(key: bytes, row: bytes) -> bytes:
 
 
 class Shard:
-    """One shard of an operator or a view."""
+    """One shard of an operator or a view; as long as it is used, so is the store it is of."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, store: object) -> None:
         self._environment = environment
+        self._store = store
         environment.patience = _PATIENCE
 
     def apply(self, epoch: int, token: int, work: Callable[[ShardState], pa.Table]) -> pa.Table:

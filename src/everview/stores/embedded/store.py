@@ -110,6 +110,9 @@ class EmbeddedStore(Store):
         environment = self._acquire("catalog", catalog.DATABASES)
         self._open_catalog = Catalog(environment, os.path.join(self.path, "tables"))
         self._process = os.getpid()
+        # also of a store that nobody closed, the files are
+        self._let_go = weakref.finalize(self, _release, environment, self._regions)
+        self._let_go.atexit = False
 
     def _acquire(self, path: str, names: tuple[str, ...], create: bool = False) -> Environment:
         path = os.path.join(self.path, path)
@@ -418,7 +421,7 @@ class EmbeddedStore(Store):
         with self._lock:
             if path not in self._regions:
                 self._regions[path] = self._acquire(path, DATABASES_OF_STATE, create)
-            return Shard(self._regions[path])
+            return Shard(self._regions[path], self)
 
     def fence(self, state: str, numbers: Iterable[int], token: int) -> str:
         """Shut older maintainers out of a state; returns its name from now on.
@@ -463,9 +466,13 @@ class EmbeddedStore(Store):
                 return
             self._closed = True
             if self._process == os.getpid():
-                for environment in [*self._regions.values(), self._open_catalog.environment]:
-                    registry.release(environment)
+                self._let_go()
             self._unlock()
+
+
+def _release(catalog: Environment, regions: dict[str, Environment]) -> None:
+    for environment in (catalog, *regions.values()):
+        registry.release(environment)
 
 
 def _status(one: Region) -> RegionStatus:
