@@ -171,4 +171,4 @@ def test_without_duckdb_it_says_what_to_install(history, monkeypatch):
     result = run(str(history), "--view", f"spend={SPEND}")
     assert result.exit_code == 1
     assert "error[EV603]: " in result.stderr
-    assert "pip install duckdb" in result.stderr
+    assert "pip install everview[check]" in result.stderr
