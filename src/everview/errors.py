@@ -203,6 +203,12 @@ class UnknownConsumer(LogError):
     code = "EV502"
 
 
+class EngineFailed(EverviewError):
+    """The engine failed in the middle of an epoch, which will be run again."""
+
+    code = "EV700"
+
+
 class SqlError(EverviewError):
     """A statement that can't be run."""
 

@@ -141,12 +141,12 @@ def test_a_run_goes_on_when_there_is_room_again(shop: str, monkeypatch: pytest.M
     def full(watch: Any) -> None:
         raise StoreFull("nothing fits")
 
-    monkeypatch.setattr(views, "_SECONDS_WITHOUT_ROOM", 0.01)
+    monkeypatch.setattr(views, "_SECONDS_BETWEEN_TRIES", 0.01)
     steps = [full, full, lambda watch: watch.committed(EPOCH)]
     monkeypatch.setattr(everview.Database, "maintain", watched(*steps))
     result = CliRunner().invoke(main, ["run", shop, "--every", "0"])
     assert result.exit_code == 0
-    assert result.stderr.count("no room: nothing fits; going on when there is some\n") == 2
+    assert result.stderr.count("nothing fits; trying again every 0.01 s\n") == 2
     assert "epoch 7" in result.stdout
 
 

@@ -211,7 +211,8 @@ def _connect() -> Any:
         import duckdb
     except ImportError:
         raise EngineUnavailable(
-            "views in SQL are checked with DuckDB, which is not installed; pip install everview[check]"
+            "views in SQL are checked with DuckDB, which is not installed; "
+            "pip install everview[check]"
         ) from None
     return duckdb.connect(config={"autoinstall_known_extensions": "false"})
 

@@ -13,7 +13,7 @@ import click
 
 import everview
 from everview.cli.live import Finishing, LiveLine, interruptible
-from everview.errors import Damaged, NotLoaded, StoreFull
+from everview.errors import Damaged, EngineFailed, NotLoaded, StoreFull
 from everview.plan.explain import WIDTH, as_text
 from everview.stores.embedded.lease import LEASE_SECONDS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DIVERGES = 3
 SHOWN = 10
 _NARROWEST = 80
-_SECONDS_WITHOUT_ROOM = 2.0
+_SECONDS_BETWEEN_TRIES = 2.0
 _ENGINE = click.Choice(["spark", "sail"])
 _SECONDS = click.FloatRange(min=0)
 
@@ -91,9 +91,9 @@ def _follow(database: everview.Database, live: LiveLine, lease: float, every: fl
                         live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
                     while is_current() and not live.finishing.wait(every):
                         database.maintain(watch=live, lease=lease)
-                except StoreFull as error:
-                    live.warn(f"no room: {error}; going on when there is some")
-                    live.finishing.wait(_SECONDS_WITHOUT_ROOM)
+                except (StoreFull, EngineFailed) as error:
+                    live.warn(f"{error}; trying again every {_SECONDS_BETWEEN_TRIES:g} s")
+                    live.finishing.wait(_SECONDS_BETWEEN_TRIES)
     live.say("stopped; the next run goes on from here")
 
 

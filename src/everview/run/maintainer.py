@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from everview.errors import Damaged, DataError, EverviewError, Overflow, SqlError
+from everview.errors import Damaged, DataError, EngineFailed, EverviewError, Overflow, SqlError
 from everview.plan.nodes import OPERATORS, node_of
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
@@ -36,6 +37,7 @@ MOST_CHANGES = 500_000
 TRIM_EVERY = 20  # epochs
 KEPT_SECONDS = 600.0
 _SHORT = 1000  # µs
+_TRIES = 3
 
 
 @dataclass
@@ -355,10 +357,20 @@ def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Repor
 
 
 def _run(engine: Engine, views: list[View], step: Step, states: Mapping[str, str]) -> int:
-    try:
-        return engine.programs.run(views, step, states)
-    except PySparkException as error:
-        raise readable(error) from error
+    """Run a step; again if the engine fails, as when a worker was killed once too often."""
+    for tried in range(1, _TRIES + 1):
+        try:
+            return engine.programs.run(views, step, states)
+        except PySparkException as error:
+            raise readable(error) from error
+        except Py4JJavaError as error:
+            if tried == _TRIES:
+                why = str(error.java_exception.getMessage()).splitlines()[0]
+                raise EngineFailed(
+                    f"Spark failed {_TRIES} times: {why} Nothing is lost; the epoch is run again "
+                    "by the next maintain(), or everview run"
+                ) from error
+    raise AssertionError
 
 
 def _states(views: list[View]) -> dict[str, str]:
