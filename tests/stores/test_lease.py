@@ -54,6 +54,18 @@ with store.leases.held("MAINTAINER", 60.0, lambda holder: None) as token:
         print("superseded", flush=True)
 """
 
+HOLD_IN_A_THREAD = """
+import sys, threading, time
+from everview.stores.embedded import EmbeddedStore
+store = EmbeddedStore(sys.argv[1])
+def hold():
+    with store.leases.held("MAINTAINER", 60.0, lambda holder: None) as token:
+        print("held", token, flush=True)
+        time.sleep(60)
+threading.Thread(target=hold, daemon=True).start()
+time.sleep(1)
+"""
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
@@ -200,3 +212,9 @@ def test_a_state_that_nobody_writes_is_fenced_where_it_is(store: EmbeddedStore) 
     assert store.fence("s", [0], 2) == "s"
     with pytest.raises(Superseded):
         store.shard("s", 0).apply(2, 1, put(b"stale"))
+
+
+def test_a_process_ends_although_a_thread_of_it_holds_the_lease(store: EmbeddedStore) -> None:
+    with child(HOLD_IN_A_THREAD, store) as holder:
+        assert said(holder) == "held 1"
+        assert holder.wait(30) == 0

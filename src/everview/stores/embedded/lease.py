@@ -61,7 +61,9 @@ class Leases:
         """
         file, token = self._wait(role, seconds, waiting)
         ended = threading.Event()
-        beats = threading.Thread(target=_beat, args=(file, ended), name="everview lease")
+        beats = threading.Thread(
+            target=_beat, args=(file, ended), name="everview lease", daemon=True
+        )
         try:
             beats.start()
             yield token
