@@ -154,11 +154,15 @@ def check_history(
 
 
 def _deletes(changes: list[Change], keys: set[int], last: int) -> set[int]:
-    """The deletes of `keys` that end at sequence `last`."""
+    """The deletes of `keys` that end at sequence `last`, all of one write and so of one time."""
     found: set[int] = set()
+    time = None
     for change in reversed(changes):
         if change["sequence"] <= last:
-            if change["after"] is not None or change["before"]["id"] not in keys:
+            time = time or change["time"]
+            if change["after"] is not None or change["time"] != time:
+                break
+            if change["before"]["id"] not in keys:
                 break
             found.add(change["sequence"])
     return found
