@@ -52,7 +52,8 @@ def spark(connect_port: int) -> Engine:
 
 
 @pytest.fixture(scope="session")
-def sail() -> Engine:
+def sail(spark: Engine) -> Engine:
+    """Views are planned by Spark here too: let it be the one that serves Spark Connect."""
     pytest.importorskip("pysail")
     return start("sail")
 

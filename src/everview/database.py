@@ -9,11 +9,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
+from everview.closing import Closing
 from everview.errors import InUse
 from everview.pin import Pin
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
@@ -73,7 +73,7 @@ class TableStatus:
     regions: list[RegionStatus]
 
 
-class Database:
+class Database(Closing):
     """Tables and SQL over one store."""
 
     def __init__(self, store: EmbeddedStore, engine: str = "spark") -> None:
@@ -264,14 +264,3 @@ class Database:
     def close(self) -> None:
         """Sync and let go of the files. The engine's session is left to the process."""
         self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

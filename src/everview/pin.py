@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
+from everview.closing import Closing
 from everview.stores.embedded.pinned import PinnedStore
 from everview.table import Table
 from everview.view import View, age_of, oldest_pending
 
 
-class Pin:
+class Pin(Closing):
     """Reads through it all see the same epoch, whatever is written or maintained meanwhile.
 
     It keeps the files from reusing the space of what was replaced since, so close it, or use it
@@ -48,14 +47,3 @@ class Pin:
 
     def close(self) -> None:
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

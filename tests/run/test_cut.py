@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import everview as ev
-from everview.run import maintainer
+from everview.run import cut, maintainer
 from everview.run.engine import Engine
 
 
@@ -107,8 +107,8 @@ def test_more_than_one_epoch_may_have_is_cut_by_time(
 ) -> None:
     create(db, "a", "b")
     db.maintain()
-    monkeypatch.setattr(maintainer, "MOST_CHANGES", 40)
-    monkeypatch.setattr(maintainer, "_SHORT", 1)
+    monkeypatch.setattr(cut, "MOST_CHANGES", 40)
+    monkeypatch.setattr(cut, "_SHORT", 1)
     for n in range(1, 101):
         for name in ("a", "b"):
             db.table(name).put({"id": n, "n": n})

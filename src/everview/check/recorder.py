@@ -11,14 +11,14 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from everview.check.history import Document, Positions, key_of
+from everview.closing import Closing
 from everview.intake.documents import format_document
 
 
-class Recorder:
+class Recorder(Closing):
     """Appends to the history in a file.
 
     `now()` is the clock of all times. Give a write or read the time it `began` to have it ordered
@@ -77,17 +77,6 @@ class Recorder:
 
     def close(self) -> None:
         os.close(self._file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _cut_off_unfinished(file: int) -> None:

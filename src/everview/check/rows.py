@@ -6,13 +6,13 @@ Doubles that differ in their last digits are the same, for sums of them depend o
 
 from __future__ import annotations
 
-import base64
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import date
 from decimal import Decimal
 from typing import Any
+
+from everview.intake.documents import json_value
 
 Row = tuple[tuple[str, Any], ...]
 Rows = Counter[Row]
@@ -26,13 +26,7 @@ def cell(value: Any, is_number: bool = False) -> Any:
         return Decimal(value)
     if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
         return int(value)
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return value if isinstance(value, Decimal) else json_value(value)
 
 
 def rows_of(rows: Iterable[Mapping[str, Any]]) -> Rows:

@@ -39,7 +39,7 @@ def parse_document(text: str | bytes) -> Any:
 
 def format_document(row: Mapping[str, Any]) -> str:
     """One row as one line of JSON."""
-    values = {name: _json_value(value) for name, value in row.items()}
+    values = {name: json_value(value) for name, value in row.items()}
     return json.dumps(values, ensure_ascii=False, default=_nested_value)
 
 
@@ -54,11 +54,12 @@ def store_json(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
 
 def _nested_value(value: Any) -> Any:
     """What queries may return inside arrays and structs, and types no table stores."""
-    converted = _json_value(value)
+    converted = json_value(value)
     return str(value) if converted is value else converted
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """What JSON has no word for, as text."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, date):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pyspark.errors import PySparkException
 
 from everview.errors import Damaged, DataError, EngineFailed, EverviewError, Overflow, SqlError
 from everview.plan.nodes import OPERATORS, node_of
+from everview.run.cut import Positions, cut, positions_at, time_now
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
 from everview.run.watching import Epoch, Watcher
@@ -29,14 +31,11 @@ from everview.view import age_of, oldest_pending
 if TYPE_CHECKING:
     from everview.stores.embedded import EmbeddedStore
 
-Positions = dict[str, dict[int, int]]
 View = dict[str, Any]
 CONSUMER = "everview"
 FAILURES = (SqlError, DataError, Damaged)  # of a view; the others go on
-MOST_CHANGES = 500_000
 TRIM_EVERY = 20  # epochs
 KEPT_SECONDS = 600.0
-_SHORT = 1000  # µs
 _TRIES = 3
 
 
@@ -105,10 +104,17 @@ def _fence(store: EmbeddedStore, token: int) -> None:
             store.drop_state(state)
 
 
-def forget_view(store: EmbeddedStore, name: str) -> None:
-    """Stop maintaining a view, and keeping what no other view needs: state and logs."""
+@contextmanager
+def _alone(store: EmbeddedStore) -> Iterator[int]:
+    """Inside the block nothing is maintained; gives the token to write with."""
     with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
         _fence(store, token)
+        yield token
+
+
+def forget_view(store: EmbeddedStore, name: str) -> None:
+    """Stop maintaining a view, and keeping what no other view needs: state and logs."""
+    with _alone(store) as token:
         views = store.documents("view/")
         gone = views.pop(f"view/{name.lower()}")
         unused = _tables(gone) - {table for view in views.values() for table in _tables(view)}
@@ -125,8 +131,7 @@ def forget_view(store: EmbeddedStore, name: str) -> None:
 
 def rebuild_view(store: EmbeddedStore, name: str) -> None:
     """Have a view made anew by the next `maintain`, and those that share state with it."""
-    with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
-        _fence(store, token)
+    with _alone(store) as token:
         views = store.documents("view/")
         states = set(views[f"view/{name.lower()}"]["states"].values())
         affected = {
@@ -154,23 +159,15 @@ def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) 
         report.watch.loading(view["name"], number, len(new))
         begun = time.monotonic()
         epoch = store.document("epoch") or _epoch(1, {}, 0)
-        positions, now = _read_positions(epoch["positions"]), _now()
-        if _at(store, positions, followed, now) != positions:
+        positions, now = _read_positions(epoch["positions"]), time_now()
+        if positions_at(store, positions, followed, now) != positions:
             now = epoch["time"]  # changes came since the last epoch
         for table in _tables(view) - followed:
             positions[table] = store.positions_at(table, now)
             store.register(table, CONSUMER, positions[table])
         view, fresh = _with_states(store, view)
         store.store_documents({"epoch": _epoch(epoch["number"], positions, now), name: view}, token)
-        step = Step(
-            store.path,
-            store.durability,
-            tuple(view["shards"]),
-            token,
-            epoch["number"],
-            None,
-            positions,
-        )
+        step = _step(store, view, token, epoch["number"], None, positions)
         try:
             report.rows += _run(engine, [view], step, fresh)
         except FAILURES as error:
@@ -214,7 +211,7 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
         return False
     start = _read_positions(epoch["positions"])
     if intent is None or intent["number"] <= epoch["number"]:
-        end, now = _cut(store, start, views)
+        end, now = cut(store, start, views)
         if end == start:
             return False
         intent = _epoch(epoch["number"] + 1, end, now)
@@ -223,15 +220,7 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     end = {table: begun.get(table, start[table]) for table in start}
     began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
     touched = [view for view in views if any(start[t] != end[t] for t in _tables(view))]
-    step = Step(
-        store.path,
-        store.durability,
-        tuple(views[0]["shards"]),
-        token,
-        intent["number"],
-        start,
-        end,
-    )
+    step = _step(store, views[0], token, intent["number"], start, end)
     _run_or_stop(store, engine, touched, step, report)
     committed = _epoch(intent["number"], end, intent["time"])
     store.store_documents({"epoch": committed, "intent": None}, token)
@@ -247,56 +236,6 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
         )
     )
     return True
-
-
-def _cut(store: EmbeddedStore, start: Positions, views: list[View]) -> tuple[Positions, int]:
-    """How far the epoch goes, and the time of that: now, or as far as one epoch may.
-
-    Of the tables that views of consistency 'complete' read, it has the oldest change alone.
-    """
-    used = {table for view in views for table in _tables(view)}
-    now = _now()
-    end = _at(store, start, used, now)
-    if _changes(start, end) > MOST_CHANGES:
-        oldest = oldest_pending(store, used)
-        assert oldest is not None
-        low, high = round(oldest.timestamp() * 1e6), now
-        while high - low > _SHORT:
-            middle = (low + high) // 2
-            if _changes(start, _at(store, start, used, middle)) > MOST_CHANGES:
-                high = middle
-            else:
-                low = middle
-        end, now = _at(store, start, used, low), low
-    complete = [view for view in views if view["consistency"] == "complete"]
-    return end | _one_change(store, start, {t for view in complete for t in _tables(view)}), now
-
-
-def _at(store: EmbeddedStore, start: Positions, used: set[str], time: int) -> Positions:
-    """The positions of a time, none before `start`; tables that are not used stay there."""
-    at = {table: store.positions_at(table, time) for table in used}
-    return {
-        table: {r: max(s, at[table][r]) if table in used else s for r, s in regions.items()}
-        for table, regions in start.items()
-    }
-
-
-def _one_change(store: EmbeddedStore, start: Positions, tables: set[str]) -> Positions:
-    """Positions of the tables after their oldest pending change."""
-    times = [
-        (time, table, region)
-        for table in tables
-        for region, time in store.times_after(table, start[table]).items()
-    ]
-    end = {table: start[table] for table in tables}
-    if times:
-        _, table, region = min(times)
-        end[table] = start[table] | {region: start[table][region] + 1}
-    return end
-
-
-def _changes(start: Positions, end: Positions) -> int:
-    return sum(end[t][r] - start[t][r] for t in start for r in start[t])
 
 
 def _run_or_stop(
@@ -373,6 +312,18 @@ def _run(engine: Engine, views: list[View], step: Step, states: Mapping[str, str
     raise AssertionError
 
 
+def _step(
+    store: EmbeddedStore,
+    view: View,
+    token: int,
+    epoch: int,
+    start: Positions | None,
+    end: Positions,
+) -> Step:
+    shards = tuple(view["shards"])
+    return Step(store.path, store.durability, shards, token, epoch, start, end)
+
+
 def _states(views: list[View]) -> dict[str, str]:
     """Where operators keep their state, by identity."""
     return {i: state for v in views for i, state in v["states"].items() if i != "view"}
@@ -385,10 +336,6 @@ def _tables(view: Mapping[str, Any]) -> set[str]:
 def _epoch(number: int, positions: Positions, time: int) -> dict[str, Any]:
     """What is written of an epoch: the positions it goes to, which are those of a time in µs."""
     return {"number": number, "positions": positions, "time": time}
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _read_positions(document: Mapping[str, Mapping[str, int]]) -> Positions:

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from everview.codec.streams import from_stream, to_stream
 from everview.errors import InvalidSchema, UnknownColumn, UnsupportedSql
 from everview.run.changes import ChangeReader, ChangeStreamReader, changes_shape
 from everview.run.filters import key_range, to_arrow
@@ -213,11 +214,11 @@ class ViewReader(DataSourceReader):
         names = {name.lower(): name for name in rows.schema.names}
         rows = rows.select([names[name.lower()] for name in self.shape.names])
         slices = range(0, max(rows.num_rows, 1), _ROWS_OF_VIEW)
-        return [RowsOfView(_stream(rows.slice(at, _ROWS_OF_VIEW))) for at in slices]
+        return [RowsOfView(to_stream(rows.slice(at, _ROWS_OF_VIEW))) for at in slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RowsOfView)
-        for batch in pa.ipc.open_stream(partition.stream):
+        for batch in from_stream(partition.stream).to_batches():
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self.shape)
 
 
@@ -245,13 +246,6 @@ def _view_shape(options: Options) -> pa.Schema:
             f"view {options.table} has no column {unknown[0]}; it has {', '.join(whole.names)}"
         )
     return pa.schema([fields[name.lower()] for name in options.columns])
-
-
-def _stream(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
 
 
 def _describe(options: Options) -> TableSchema:

@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from math import inf
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.closing import Closing
 from everview.schema import TableSchema
 
 PUT, DELETE = "put", "delete"
@@ -110,7 +110,7 @@ class Observer:
         return None
 
 
-class Snapshot(ABC):
+class Snapshot(Closing):
     """A table as it was at one position of each region's log; reads repeat exactly.
 
     Close it, or use it as a context manager: the log behind it is kept until then.
@@ -134,17 +134,6 @@ class Snapshot(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of the log; reads fail from now on. Closing twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Store(ABC):

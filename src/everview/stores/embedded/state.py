@@ -20,6 +20,7 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
+from everview.codec.streams import from_stream, to_stream
 from everview.errors import Damaged, Superseded
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
@@ -224,9 +225,9 @@ class Shard:
             meta = self._environment.dbs[-1]
             self._check(txn, token)
             if self._check_order(txn, epoch) == epoch:
-                return pa.ipc.open_stream(txn.get(_OUTBOX, db=meta)).read_all()
+                return from_stream(txn.get(_OUTBOX, db=meta))
             given = work(ShardState(txn, self._environment.dbs))
-            txn.put(_OUTBOX, _stream(given), db=meta)
+            txn.put(_OUTBOX, to_stream(given), db=meta)
             txn.put(_APPLIED, _NUMBER.pack(epoch), db=meta)
             return given
 
@@ -294,10 +295,3 @@ class Shard:
         with self._environment.reading() as txn:
             rows = sum(int(txn.stat(db)["entries"]) for db in self._environment.dbs[:2])
         return rows, self._environment.size_on_disk()
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
