@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 
 import everview as ev
 from everview.run.engine import Engine, start
+
+from .proofs import Prove, proof_recorded, show_proofs
 
 settings.register_profile(
     "everview", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -21,6 +23,16 @@ settings.load_profile("everview")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long tests at full length")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    show_proofs(terminalreporter)
+
+
+@pytest.fixture
+def proof(record_property: Callable[[str, object], None]) -> Prove:
+    """Call it with what a fault test has shown: a row of the table at the end of the run."""
+    return proof_recorded(record_property)
 
 
 @pytest.fixture

@@ -237,3 +237,7 @@ class Overflow(SqlError):
     """A result that its column's type can't hold."""
 
     code = "EV604"
+
+
+# what may be over when it is tried again: there is room, or the engine works
+PASSING = (StoreFull, EngineFailed)

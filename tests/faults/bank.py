@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -77,6 +78,29 @@ def faults(db: ev.Database, with_table: bool = True) -> tuple[int, list[str]]:
             for name, (found, right) in wanted.items()
             if found != right
         ]
+
+
+def differences(db: ev.Database, view: str) -> tuple[int, int, int]:
+    """Transfers that a copy of the table lacks, has twice, or has as they were at another time."""
+    with db.pin(view, "transfers") as at:
+        table, copy = (
+            one.to_arrow().sort_by("id") for one in (at.table("transfers"), at.view(view))
+        )
+    if copy.equals(table):
+        return 0, 0, 0
+    rows, found = {row["id"]: row for row in table.to_pylist()}, Counter(copy["id"].to_pylist())
+    lost = len(rows.keys() - found.keys())
+    twice = sum(count - 1 for count in found.values())
+    return lost, twice, sum(rows.get(row["id"]) != row for row in copy.to_pylist())
+
+
+def verified(db: ev.Database) -> tuple[int, int]:
+    """How many rows all views lack, and have too much, when recomputed."""
+    verdicts = [db.verify(name) for name in db.views()]
+    missing = sum(sum(verdict.missing.values()) for verdict in verdicts)
+    extra = sum(sum(verdict.extra.values()) for verdict in verdicts)
+    assert (missing + extra == 0) == all(verdict.equal for verdict in verdicts)
+    return missing, extra
 
 
 def _sum(column: pa.ChunkedArray) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import subprocess
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import everview as ev
 from everview.errors import PartialWrite, StoreFull, WriteError
 from everview.stores.embedded import environment
+from everview.stores.embedded.lease import WORK
 
 from .invariants import Change, check, check_history
 from .processes import Server
@@ -20,6 +20,8 @@ from .workload import (
     COLUMNS,
     KEYS,
     REGIONS,
+    Calls,
+    FailingSync,
     Operation,
     Row,
     keys_in,
@@ -69,18 +71,6 @@ def all_changes(db: ev.Database) -> list[list[Change]]:
         [change for batch in db.store.changes("t", region) for change in batch.to_pylist()]
         for region in db.table("t").log()
     ]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 32 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def rows_of(op: int, keys: list[int], size: int = 500) -> list[Row]:
@@ -267,3 +257,31 @@ def test_a_full_map_does_not_stop_consumers_nor_trimming(tmp_path: Path) -> None
         for n in range(1000):
             table.unregister(f"consumer {n} " + "x" * 400)
         assert table.trim() == 1
+
+
+def test_a_lease_that_finds_no_room_for_its_file_is_store_full(
+    db: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def full(path: str | Path, *given: int) -> int:
+        if WORK in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, *given)
+
+    monkeypatch.setattr(os, "open", full)
+    with (
+        pytest.raises(StoreFull, match=f"{WORK}.* No space left on device; make room"),
+        db.store.leases.held(WORK, 1.0, print),
+    ):
+        pass
+
+
+def test_a_sync_that_fails_is_told_and_what_was_written_is_there(db: ev.Database) -> None:
+    environment = db.store._catalog.environment
+    environment.lmdb = FailingSync(environment.lmdb, Calls(1, "once"))
+    with pytest.raises(WriteError, match="could not be synced: sync 1 fails"):
+        db.create_table("t", COLUMNS, "id", regions=1)
+    assert db.tables() == ["t"]
+    assert not environment.sync(until=0.0), "it is still to be synced"
+    assert environment.sync()

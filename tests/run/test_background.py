@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import everview as ev
-from everview.errors import StoreFull
+from everview.errors import DatabaseError, StoreFull
 from everview.run import background
 from everview.run.background import Maintainer
 from everview.run.engine import Engine
@@ -121,10 +121,25 @@ def test_there_is_a_last_look_after_the_block_and_no_waiting_for_it(looks: Looks
 
 
 def test_an_error_of_the_thread_is_raised_when_the_block_ends(looks: Looks) -> None:
-    looks.error = StoreFull("no room")
-    with pytest.raises(StoreFull, match="no room"), looks.maintainer() as maintainer:
+    looks.error = DatabaseError("broken")
+    with pytest.raises(DatabaseError, match="broken"), looks.maintainer() as maintainer:
         wait_for(lambda: maintainer.error is not None)
     assert looks.count == 1
+
+
+def test_a_full_disk_is_told_and_tried_again_until_there_is_room(
+    looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "SECONDS_BETWEEN_TRIES", 0.01)
+    looks.error = StoreFull("no room")
+    with looks.maintainer(every=0.01) as maintainer:
+        wait_for(lambda: looks.count >= 3)
+        assert "StoreFull: no room" in repr(maintainer)
+        looks.error = None
+        wait_for(lambda: maintainer.error is None)
+    looks.error = StoreFull("no room")
+    with pytest.raises(StoreFull, match="no room"), looks.maintainer():
+        pass
 
 
 def test_an_error_of_the_block_comes_first_and_leaves_out_the_last_look(looks: Looks) -> None:
@@ -149,3 +164,33 @@ def test_the_last_look_ends_though_others_go_on_writing(db: ev.Database) -> None
     db.store.store_documents({"epoch": {"number": 2, "positions": {"t": {"0": 1}}}})
     table.put({"id": 2})
     assert not maintainer.goes_on(), "a change from after it"
+
+
+def test_a_view_is_loaded_though_changes_never_cease(
+    spark: Engine, sail: Engine, tmp_path: Path
+) -> None:
+    class Writing(ev.Watcher):
+        """Makes a change after every epoch, up to a limit; notes when the view is loaded."""
+
+        epochs = 0
+        loaded_at = 0
+
+        def committed(self, epoch: ev.Epoch) -> None:
+            self.epochs += 1
+            if self.epochs < 20:
+                db.table("orders").put([{"id": self.epochs, "customer": "ada", "amount": 1}])
+
+        def loaded(self, view: str, seconds: float) -> None:
+            self.loaded_at = self.epochs
+
+    with ev.open(tmp_path / "shop.ev", create=True) as db:
+        db._engine = sail
+        create(db)
+        db.maintain()
+        db.sql("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM orders")
+        db.table("orders").put([{"id": 0, "customer": "ada", "amount": 1}])
+        watch = Writing()
+        db.maintain(watch=watch)
+        assert watch.loaded_at == 1
+        assert watch.epochs == 20, "it ended before it was done"
+        assert db.view("counted").to_arrow().to_pylist() == [{"n": 20}]

@@ -13,7 +13,7 @@ import click
 
 import everview
 from everview.cli.live import Finishing, LiveLine, interruptible
-from everview.errors import Damaged, EngineFailed, NotLoaded, StoreFull
+from everview.errors import PASSING, Damaged, NotLoaded
 from everview.plan.explain import WIDTH, as_text
 from everview.stores.embedded.lease import LEASE_SECONDS
 
@@ -91,7 +91,7 @@ def _follow(database: everview.Database, live: LiveLine, lease: float, every: fl
                         live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
                     while is_current() and not live.finishing.wait(every):
                         database.maintain(watch=live, lease=lease)
-                except (StoreFull, EngineFailed) as error:
+                except PASSING as error:
                     live.warn(f"{error}; trying again every {_SECONDS_BETWEEN_TRIES:g} s")
                     live.finishing.wait(_SECONDS_BETWEEN_TRIES)
     live.say("stopped; the next run goes on from here")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from everview.errors import PASSING
 from everview.run.engine import Engine
 from everview.run.maintainer import Report, maintain
 from everview.run.watching import Epoch, Watcher
@@ -15,14 +16,18 @@ from everview.view import oldest_pending
 if TYPE_CHECKING:
     from everview.stores.embedded import EmbeddedStore
 
+SECONDS_BETWEEN_TRIES = 2.0
+
 
 class Maintainer(Watcher):
     """Keeps the views current from a thread, until its block ends.
 
     Looks for changes `every` so many seconds, and once more when the block ends, so that all
-    changes made inside are included. When the block fails, that last look is left out. An error
-    of the thread ends maintenance, is in `error` from then on, and is raised when the block ends;
-    a view that fails is no such error: it is stopped, and `report.failed` says why.
+    changes made inside are included. When the block fails, that last look is left out.
+
+    While the disk is full, or the engine fails, `error` says so, and it tries again every two
+    seconds. Any other error ends maintenance, and stays in `error`. What is there when the block
+    ends is raised. A view that fails is no such error: it is stopped, and `report.failed` says why.
     """
 
     def __init__(self, store: EmbeddedStore, engine: Engine, every: float = 0.2) -> None:
@@ -38,7 +43,8 @@ class Maintainer(Watcher):
 
     def __repr__(self) -> str:
         state = "running" if self._thread.is_alive() else "not running"
-        return f"<maintainer {state}: {self.report}>"
+        error = f", {type(self.error).__name__}: {self.error}" if self.error else ""
+        return f"<maintainer {state}{error}: {self.report}>"
 
     def goes_on(self) -> bool:
         """Until the block ends; then as long as there are changes from before its end."""
@@ -66,12 +72,20 @@ class Maintainer(Watcher):
     def _run(self) -> None:
         try:
             while not self._ending.is_set():
-                maintain(self._store, self._engine, self)
-                self._ending.wait(self._every)
+                try:
+                    self._maintain()
+                    self._ending.wait(self._every)
+                except PASSING as error:
+                    self.error = error
+                    self._ending.wait(max(self._every, SECONDS_BETWEEN_TRIES))
             if self._ended is not None:
-                maintain(self._store, self._engine, self)
+                self._maintain()
         except BaseException as error:
             self.error = error
+
+    def _maintain(self) -> None:
+        maintain(self._store, self._engine, self)
+        self.error = None
 
     def __enter__(self) -> Self:
         self._thread.start()

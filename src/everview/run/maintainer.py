@@ -76,7 +76,7 @@ def _maintain(store: EmbeddedStore, engine: Engine, report: Report, lease: float
         try:
             _fence(store, token)
             _run_epochs(store, engine, token, report)  # so that new views are loaded as of now
-            if _load_new(store, engine, token, report):
+            while _load_new(store, engine, token, report):
                 _run_epochs(store, engine, token, report)
         except EverviewError:
             if store.leases.token == token:
@@ -183,7 +183,7 @@ def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) 
 def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]]:
     """The view with a place for each operator's state: that of an equal one, or a fresh one."""
     others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
-    _drop_states(store, view["states"].values(), others)
+    _drop_states(store, store.states(), others)  # its own, and what a load left that failed
     plan = node_of(view["plan"])
     operators = {node.identity for node in plan.walk() if isinstance(node, OPERATORS)}
     live = _states([other for other in others if other["status"] == "live"])
@@ -197,8 +197,10 @@ def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]
 
 
 def _run_epochs(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> None:
+    """Until nothing is pending, or a view is to be loaded: changes may never cease to come."""
     while report.watch.goes_on() and _run_epoch(store, engine, token, report):
-        pass
+        if any(view["status"] == "new" for view in store.documents("view/").values()):
+            return
 
 
 def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:

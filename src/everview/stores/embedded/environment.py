@@ -280,8 +280,9 @@ class Environment:
     def sync(self, until: float | None = None) -> bool:
         """Hand what was written to the device, if it is to be by then; False if it is not yet.
 
-        What fails stays to be synced. An environment with `patience` is synced later while it is
-        written again and again: its pages are written by then, and a sync would wait for each.
+        What fails, with a `WriteError`, stays to be synced. An environment with `patience` is
+        synced later while it is written again and again: its pages are written by then, and a sync
+        would wait for each.
         """
         if self._unsynced_since is None:
             return True
@@ -291,16 +292,19 @@ class Environment:
         try:
             with _unforked:
                 self.lmdb.sync(True)
-        except lmdb.Error:
+        except lmdb.Error as error:
             self._unsynced_since = since
-            raise
+            raise WriteError(
+                f"{self.path} could not be synced: {error}. What was written is there, but may not "
+                "survive a crash of the machine."
+            ) from error
         return True
 
     def size_on_disk(self) -> int:
         return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
 
     def close(self) -> None:
-        with suppress(lmdb.Error):
+        with suppress(WriteError):
             self.sync()
         self.lmdb.close()
 
@@ -366,7 +370,7 @@ class _Registry:
         for environment in environments:
             try:
                 synced &= environment.sync(until)
-            except lmdb.Error:
+            except WriteError:
                 synced = False
         return synced
 

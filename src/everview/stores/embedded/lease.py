@@ -9,6 +9,7 @@ writes is written with its token, and refused where a newer one is known.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -19,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everview.errors import Superseded
+from everview.errors import StoreFull, Superseded
 
 if TYPE_CHECKING:
     from everview.stores.embedded.catalog import Catalog
@@ -78,7 +79,7 @@ class Leases:
         while True:
             token = self.token
             path = self._directory / f"{role}.{token}"
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = _opened(path)
             if _lock(file):
                 if token == self.token:
                     _sign(file)
@@ -122,7 +123,7 @@ def locked(path: str, patience: float = inf) -> Iterator[None]:
 
     Raises `TimeoutError` if one is for so many seconds.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    file = _opened(path)
     try:
         deadline = time.monotonic() + patience
         while not _lock(file):
@@ -135,6 +136,15 @@ def locked(path: str, patience: float = inf) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+def _opened(path: str | Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(f"{path} can't be created: {error.strerror}; make room") from error
+        raise
 
 
 def _lock(file: int) -> bool:
@@ -154,4 +164,5 @@ def _sign(file: int) -> None:
 
 def _beat(file: int, ended: threading.Event) -> None:
     while not ended.wait(BEAT_SECONDS):
-        os.utime(file)
+        with suppress(OSError):
+            os.utime(file)

@@ -37,6 +37,7 @@ from everview.errors import (
     LogError,
     Outdated,
     ReadOnly,
+    StoreFull,
     TableNotFound,
     WrongKey,
 )
@@ -437,22 +438,33 @@ class EmbeddedStore(Store):
             return state
         except TimeoutError:
             copy = uuid.uuid4().hex[:12]
-            for number in numbers:
-                self._copy_shard(state, copy, number)
-                self.shard(copy, number).fence(token)
+            try:
+                for number in numbers:
+                    self._copy_shard(state, copy, number)
+                    self.shard(copy, number).fence(token)
+            except BaseException:
+                self.drop_state(copy)
+                raise
             return copy
 
     def _copy_shard(self, state: str, copy: str, number: int) -> None:
         path = os.path.join(self.path, "state", state, str(number))
         target = os.path.join(self.path, "state", copy, str(number))
-        os.makedirs(target)
         environment = registry.acquire(
             path, DATABASES_OF_STATE, self.durability, self._map_size, readonly=True
         )
         try:
+            os.makedirs(target)
             environment.lmdb.copy(target, compact=True)  # else it would wait for the writer
+        except (lmdb.Error, OSError) as error:
+            raise StoreFull(f"{path} can't be copied: {error}; make room") from error
         finally:
             registry.release(environment)
+
+    def states(self) -> list[str]:
+        """The states there are, also those that no view knows."""
+        directory = os.path.join(self.path, "state")
+        return os.listdir(directory) if os.path.isdir(directory) else []
 
     def drop_state(self, state: str) -> None:
         with self._lock:
