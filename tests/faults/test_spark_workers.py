@@ -7,42 +7,27 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import TaskContext
 
 from everview.run import workers
 from everview.run.engine import Engine
+from tests.proofs import Prove
 
 from . import bank
+from .proc import command_of, family, parent_of
 
 
 def python_workers() -> list[int]:
     """Those that the daemons of this process's Spark have forked."""
-    daemons = [pid for pid in _family(os.getpid()) if b"pyspark.daemon" in _command(pid)]
-    return [pid for pid in daemons if _parent(pid) in daemons]
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += _family(int(child))
-    return found
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
-def _parent(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    return 0
+    daemons = [pid for pid in family(os.getpid()) if b"pyspark.daemon" in command_of(pid)]
+    return [pid for pid in daemons if parent_of(pid) in daemons]
 
 
 def kill_some(chance: random.Random, killed: list[int]) -> None:
@@ -57,21 +42,99 @@ def kill_some(chance: random.Random, killed: list[int]) -> None:
 
 @pytest.mark.parametrize("few", [0, 20_000], ids=["spread", "in one partition"])
 def test_killed_workers_lose_nothing_and_repeat_nothing(
-    few: int, spark: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few: int,
+    spark: Engine,
+    tmp_path: Path,
+    proof: Prove,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    epochs = 100 if request.config.getoption("--long") else 6
+    recovery = []
     monkeypatch.setattr(workers, "FEW_CHANGES", few)
     chance, made, killed = random.Random(4), 0, list[int]()
     with bank.create(str(tmp_path / "bank.ev")) as db:
         db._engine = spark
         made = bank.work(db, chance, made, 200)
         db.maintain()
-        for _ in range(6):
+        for _ in range(epochs):
             made = bank.work(db, chance, made, 200)
             killer = threading.Thread(target=kill_some, args=(chance, killed))
             killer.start()
-            assert not db.maintain().failed
+            report = db.maintain()
+            assert not report.failed
+            recovery.append(report.seconds)
             killer.join()
             assert bank.faults(db)[1] == []
-        assert len(killed) >= 6
+        assert len(killed) >= epochs
         assert {db.view(name).status for name in bank.VIEWS} == {"live"}
-        assert all(db.verify(name).equal for name in bank.VIEWS)
+        lost, twice = bank.verified(db)
+        proof("Spark: killed Python workers", f"{len(killed)} kills", recovery, lost, twice)
+        assert (lost, twice) == (0, 0)
+
+
+def failing(name: str, notes: str) -> Callable[..., Any]:
+    """A worker function whose first attempt fails, in each task, after it has written."""
+
+    def run(*given: Any) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        yield from getattr(workers, name)(*given)
+        if context.attemptNumber() == 0:
+            with open(f"{notes}/{context.taskAttemptId()}", "w"):
+                pass
+            raise RuntimeError("the first attempt fails")
+
+    return run
+
+
+def doubled(name: str, notes: str) -> Callable[..., Any]:
+    """A worker function that runs twice at once, as two attempts of its task would."""
+
+    def run(task: Any, *given: Any) -> Iterator[Any]:
+        *view, batches = given
+        held = list(batches)
+        with ThreadPoolExecutor(2) as attempts:
+            work = getattr(workers, name)
+            futures = [
+                attempts.submit(lambda: list(work(task, *view, iter(held)))) for _ in range(2)
+            ]
+            one, other = (future.result() for future in futures)
+        assert one == other, "attempts of one task gave different rows"
+        with open(f"{notes}/{os.getpid()}.{time.monotonic_ns()}", "w"):
+            pass
+        yield from one
+
+    return run
+
+
+def test_tasks_that_run_again_or_twice_at_once_change_nothing(
+    spark: Engine,
+    tmp_path: Path,
+    proof: Prove,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.setattr(workers, "FEW_CHANGES", 0)
+    epochs = 100 if request.config.getoption("--long") else 1
+    chance, tasks = random.Random(4), list[int]()
+    with bank.create(str(tmp_path / "bank.ev")) as db:
+        db._engine = spark
+        made = bank.work(db, chance, 0, 200)
+        db.maintain()
+        for fault in (failing, doubled):
+            notes = tmp_path / fault.__name__
+            notes.mkdir()
+            for name in ("operate", "sink"):
+                monkeypatch.setattr(workers, name, fault(name, str(notes)))
+            monkeypatch.setattr(spark.programs, "_made", {})
+            for _ in range(epochs):
+                made = bank.work(db, chance, made, 200)
+                assert not db.maintain().failed
+                assert bank.faults(db)[1] == []
+            tasks.append(len(list(notes.iterdir())))
+        assert min(tasks) >= 6 * epochs
+        lost, twice = bank.verified(db)
+        often = f"{tasks[0]:,} and {tasks[1]:,} tasks"
+        proof("Spark: tasks again, twice at once", often, lost=lost, twice=twice)
+        assert (lost, twice) == (0, 0)
