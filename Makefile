@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-all check format bench clean java
+.PHONY: demo test test-all test-faults check format bench clean java
 
 demo: $(READY) java
 	@$(BIN)/everview demo
@@ -14,6 +14,10 @@ test: $(READY) java
 # everything of `make test`, the long runs at full length
 test-all: $(READY) java
 	$(BIN)/python -m pytest --long
+
+# faults and the history checker at full length, hours of it; ends with a table of what was shown
+test-faults: $(READY) java
+	$(BIN)/python -m pytest --long tests/faults tests/check
 
 check: $(READY)
 	$(BIN)/ruff check src tests bench

@@ -1,6 +1,6 @@
 """kill -9 at any moment: acknowledged writes stay, the one in flight is whole or absent.
 
-200 writers are killed, 120 one at a time and 80 in pairs.
+200 writers are killed, 120 one at a time and 80 in pairs; in the long form five times as many.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 import everview as ev
 from everview.stores.embedded import environment
+from tests.proofs import Prove
 
 from .invariants import Watch, check, check_history
 from .processes import Child, Server
@@ -81,28 +82,42 @@ class Killings:
 
 @pytest.mark.parametrize("run", range(3))
 def test_a_killed_writer_leaves_what_it_acknowledged_and_nothing_torn(
-    server: Server, path: str, seed: int, run: int
+    server: Server,
+    path: str,
+    seed: int,
+    run: int,
+    proof: Prove,
+    request: pytest.FixtureRequest,
 ) -> None:
     killings = Killings(server, path, seed)
-    for _ in range(40):
+    kills = 200 if request.config.getoption("--long") else 40
+    for _ in range(kills):
         killings.kill(writers=1)
     assert killings.acknowledged > 40
     assert killings.in_flight > 0, "no kill came between a commit and its acknowledgement"
     with ev.open(path) as db:
         check(db.store)
+    proof("a writer killed", f"{kills} kills", lost=0, twice=0)
 
 
 @pytest.mark.parametrize("run", range(2))
 def test_two_writers_of_one_table_killed_together_leave_nothing_torn(
-    server: Server, path: str, seed: int, run: int
+    server: Server,
+    path: str,
+    seed: int,
+    run: int,
+    proof: Prove,
+    request: pytest.FixtureRequest,
 ) -> None:
     killings = Killings(server, path, seed)
-    for _ in range(20):
+    kills = 100 if request.config.getoption("--long") else 20
+    for _ in range(kills):
         killings.kill(writers=2)
     assert killings.acknowledged > 40
     assert killings.in_flight > 0, "no kill came between a commit and its acknowledgement"
     with ev.open(path) as db:
         check(db.store)
+    proof("two writers killed", f"{2 * kills} kills", lost=0, twice=0)
 
 
 @pytest.mark.parametrize("commits", [1, 2, 3, 4])

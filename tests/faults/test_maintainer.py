@@ -13,6 +13,7 @@ import pytest
 
 import everview as ev
 from everview.run.engine import Engine
+from tests.proofs import Prove
 
 CHILD = """
 import sys, time
@@ -23,7 +24,6 @@ with ev.open(sys.argv[1], engine="sail") as db:
     while True:
         db.maintain()
 """
-KILLS = 8
 
 
 @pytest.fixture
@@ -37,12 +37,15 @@ def bank(spark: Engine, sail: Engine, tmp_path: Path) -> ev.Database:
     return db
 
 
-def test_kills_of_the_maintainer_lose_nothing_and_repeat_nothing(bank: ev.Database) -> None:
+def test_kills_of_the_maintainer_lose_nothing_and_repeat_nothing(
+    bank: ev.Database, proof: Prove, request: pytest.FixtureRequest
+) -> None:
+    kills = 100 if request.config.getoption("--long") else 8
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     moves = bank.table("moves")
     ended = 0
-    for _ in range(KILLS):
+    for _ in range(kills):
         child = subprocess.Popen([sys.executable, "-c", CHILD, bank.path], stdout=subprocess.PIPE)
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
@@ -73,4 +76,5 @@ def test_kills_of_the_maintainer_lose_nothing_and_repeat_nothing(bank: ev.Databa
         )
         for b in branches
     }, f"seed {seed}"
+    proof("maintainer killed at any moment", f"{kills} kills", lost=0, twice=0)
     bank.close()
