@@ -1,7 +1,8 @@
 """A bank: transfers that are made, corrected and taken back, and views that must always balance.
 
-Run as a program it is a reader: python bank.py DB READS. Every read is of one pin; what does not
-balance is printed, and then how many reads there were and of how many epochs.
+Run as a program it is a reader: python bank.py DB READS HISTORY. Every read is of one pin; what
+does not balance is printed, and then how many reads there were and of how many epochs. A sample of
+its first reads is recorded: as much as the checker decides in seconds.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import random
 import sys
 from collections import Counter
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import everview as ev
+from everview.check import Recorder
+
+if TYPE_CHECKING:
+    from .books import Books
 
 ACCOUNTS = 200
 BRANCHES = 7
+SAMPLED, RECORDED = 25, 2000  # one in 25 of a reader's first 2000 reads is recorded
 _MOVES = """(SELECT to_account AS account, amount FROM transfers
     UNION ALL SELECT from_account, -amount FROM transfers)"""
 VIEWS = {
@@ -31,12 +37,13 @@ VIEWS = {
 }
 
 
-def create(path: str, **options: Any) -> ev.Database:
+def create(path: str, books: Books | None = None, **options: Any) -> ev.Database:
     db = ev.open(path, create=True, **options)
     db.sql("CREATE TABLE accounts (id INT PRIMARY KEY, branch INT)")
     db.sql("CREATE TABLE transfers (id BIGINT PRIMARY KEY, from_account INT, to_account INT, "
            "amount DECIMAL(12,2))")  # fmt: skip
-    db.table("accounts").put([{"id": i, "branch": i % BRANCHES} for i in range(ACCOUNTS)])
+    accounts = [{"id": i, "branch": i % BRANCHES} for i in range(ACCOUNTS)]
+    (books or ev.Table).put(db.table("accounts"), accounts)
     for name, query in VIEWS.items():
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
     return db
@@ -48,19 +55,28 @@ def transfer(chance: random.Random, number: int) -> dict[str, Any]:
     return {"id": number, "from_account": one, "to_account": other, "amount": amount}
 
 
-def work(db: ev.Database, chance: random.Random, made: int, count: int) -> int:
+def work(
+    db: ev.Database, chance: random.Random, made: int, count: int, books: Books | None = None
+) -> int:
     """So many changes after the first `made` transfers; returns how many there are then."""
     new = [transfer(chance, made + i) for i in range(count * 3 // 5)]
     corrected = [transfer(chance, n) for n in chance.sample(range(made + 1), min(made, count // 5))]
-    db.table("transfers").put(new + corrected)
-    db.table("transfers").delete([chance.randrange(made + 1) for _ in range(count // 5)])
+    transfers, writer = db.table("transfers"), books or ev.Table
+    writer.put(transfers, new + corrected)
+    writer.delete(transfers, [chance.randrange(made + 1) for _ in range(count // 5)])
     return made + len(new)
 
 
-def faults(db: ev.Database, with_table: bool = True) -> tuple[int, list[str]]:
+def faults(
+    db: ev.Database, with_table: bool = True, seen: Recorder | None = None
+) -> tuple[int, list[str]]:
     """The epoch that is committed now, and what does not balance in it."""
+    began = Recorder.now()
     with db.pin() as at:
-        credit, debit, balances, total = (at.view(name).to_arrow() for name in VIEWS)
+        credit, debit, balances, total = found = [at.view(name).to_arrow() for name in VIEWS]
+        if seen is not None:
+            for name, rows in zip(VIEWS, found, strict=True):
+                seen.read(name, at.epoch, rows.to_pylist(), began=began)
         moved, moves = _sum(credit["credit"]), _sum(credit["transfers"])
         wanted: dict[str, tuple[Any, Any]] = {
             "debits": (_sum(debit["debit"]), moved),
@@ -107,13 +123,15 @@ def _sum(column: pa.ChunkedArray) -> Any:
     return pc.sum(column).as_py() or 0
 
 
-def read(path: str, reads: int) -> None:
+def read(path: str, reads: int, history: str) -> None:
     epochs = set()
-    with ev.open(path, readonly=True) as db:
+    with ev.open(path, readonly=True) as db, Recorder(history) as seen:
         while not db.view("total").is_loaded:
             pass
         for number in range(reads):
-            epoch, wrong = faults(db, with_table=number % 25 == 0)
+            sampled = number % SAMPLED == 0
+            recorder = seen if sampled and number < RECORDED else None
+            epoch, wrong = faults(db, with_table=sampled, seen=recorder)
             epochs.add(epoch)
             for line in wrong:
                 print(line, flush=True)
@@ -121,4 +139,4 @@ def read(path: str, reads: int) -> None:
 
 
 if __name__ == "__main__":
-    read(sys.argv[1], int(sys.argv[2]))
+    read(sys.argv[1], int(sys.argv[2]), sys.argv[3])
