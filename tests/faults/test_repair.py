@@ -62,9 +62,12 @@ def test_a_view_with_damaged_rows_is_told_of_and_repaired(shop: ev.Database) -> 
     assert shop.verify("large").equal
 
 
-def test_damaged_state_stops_the_views_that_need_it_and_no_other(shop: ev.Database) -> None:
+@pytest.mark.parametrize("offset", [3, 20], ids=["key", "sums"])
+def test_damaged_state_stops_the_views_that_need_it_and_no_other(
+    shop: ev.Database, offset: int
+) -> None:
     (shared,) = set(states_of(shop, "spend").values()) & set(states_of(shop, "twin").values())
-    damage(shop, shared, 20)  # in the sums, which follow the key
+    damage(shop, shared, offset)
     shop.table("orders").put([{"id": i, "who": f"person {i % 50}", "n": 7} for i in range(500)])
     report = shop.maintain()
     assert report.failed.keys() == {"spend", "twin"}

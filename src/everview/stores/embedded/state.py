@@ -5,15 +5,20 @@ Databases: `rows` (values by key), `bags` (under a key any number of rows, each 
 last epoch applied; `outbox`: what it gave, an Arrow stream; `token`: the lease of who wrote last).
 All change in one transaction, so an epoch is applied once, and asking for it again gives the
 outbox.
+
+Every item is sealed with a checksum of its key and value. A key that changed on disk is found
+where it was by whoever looks for it in vain: it is a neighbour of the place.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
+from operator import add
 from typing import TypeVar
 
 import lmdb
@@ -24,14 +29,17 @@ from everview.codec.streams import from_stream, to_stream
 from everview.errors import Damaged, Superseded
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
-from everview.stores.embedded.lease import check, locked
+from everview.stores.embedded.lease import check as check_token
+from everview.stores.embedded.lease import locked
+from everview.stores.embedded.sealed import SEAL, check, opened, sealed
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
 _NUMBER = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
 _NONE, _ONE = _COUNT.pack(0), _COUNT.pack(1)
-_LONG_ROW = LONGEST - DIGEST - _COUNT.size
+_TAIL = _COUNT.size + SEAL  # of a row in a bag
+_LONG_ROW = LONGEST - DIGEST - _TAIL
 _READ = 8192
 _PATIENCE = 30.0  # seconds
 T = TypeVar("T")
@@ -51,20 +59,23 @@ class ShardState:
     def get_many(self, keys: list[bytes]) -> list[bytes]:
         if self._is_empty(self._rows):
             return [b""] * len(keys)
-        stored = [stored_key(key) for key in keys]
+        stored = list(map(stored_key, keys))
         found = dict(self._txn.cursor(self._rows).getmulti(stored))
-        return [found.get(key, b"") for key in stored]
+        self._check_gaps(self._rows, [key for key in stored if key not in found])
+        values = dict(zip(found, opened(list(found), list(found.values())), strict=True))
+        return [values.get(key, b"") for key in stored]
 
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
         cursor = self._txn.cursor(self._rows)
+        stored = list(map(stored_key, keys))
+        items = list(zip(stored, values, sealed(stored, values), strict=True))
         if self._is_empty(self._rows):
-            items = [(stored_key(k), v) for k, v in zip(keys, values, strict=True) if v]
-            cursor.putmulti(sorted(items), append=True)
+            cursor.putmulti(sorted((key, item) for key, value, item in items if value), append=True)
             return
-        for key, value in zip(keys, values, strict=True):
+        for key, value, item in items:
             if value:
-                cursor.put(stored_key(key), value)
-            elif cursor.set_key(stored_key(key)):
+                cursor.put(key, item)
+            elif cursor.set_key(key):
                 cursor.delete()
 
     def get_bags(self, keys: list[bytes]) -> Bag:
@@ -72,44 +83,68 @@ class ShardState:
             return _bag([], [], [])
         stored = {stored_key(key): place for place, key in enumerate(keys)}
         found = self._txn.cursor(self._bags).getmulti(list(stored), dupdata=True)
-        return self._opened(found, [stored[key] for key, _ in found])
+        there = [key for key, _ in found]
+        self._check_gaps(self._bags, sorted(stored.keys() - there))
+        values = [value for _, value in found]
+        check(there, values)
+        counts = b"".join([value[-_TAIL:-SEAL] for value in values])
+        rows = [
+            value[:-_TAIL] if len(value) < LONGEST else self._whole(key, value)
+            for key, value in found
+        ]
+        places = np.array([stored[key] for key in there], np.int64)
+        return places, rows, np.frombuffer(counts, "<u4")
 
     def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
         cursor = self._txn.cursor(self._bags)
+        stored = list(map(stored_key, keys))
         if self._is_empty(self._bags):
-            self._fill(cursor, keys, rows, weights)
+            self._fill(cursor, stored, rows, weights)
             return
-        for key, row, weight in zip(keys, rows, weights, strict=True):
-            key = stored_key(key)
-            count = _ONE if weight == 1 or weight == -1 else _COUNT.pack(abs(weight))
-            if len(row) > _LONG_ROW:
-                self._merge(cursor, key, row, weight)
-            elif weight > 0:
-                if not cursor.put(key, row + count, dupdata=False):
+        around = _Neighbours()
+        items = _items(stored, rows, map(abs, weights))
+        for key, row, weight, item in zip(stored, rows, weights, items, strict=True):
+            if weight > 0:
+                if len(row) > _LONG_ROW or not cursor.put(key, item, dupdata=False):
                     self._merge(cursor, key, row, weight)
-            elif cursor.set_key_dup(key, row + count):
+                if cursor.count() == 1:
+                    around.add(key, cursor)
+            elif len(row) <= _LONG_ROW and cursor.set_key_dup(key, item):
                 cursor.delete()
             else:
                 self._merge(cursor, key, row, weight)
+        around.check()
 
     def _fill(
         self, cursor: lmdb.Cursor, keys: list[bytes], rows: list[bytes], weights: list[int]
     ) -> None:
         """Rows appended to a shard that has none."""
-        items = []
-        for key, row, weight in zip(keys, rows, weights, strict=True):
-            if weight < 0:
-                raise Damaged("a row of state would be there a negative number of times")
-            key = stored_key(key)
-            items.append((key, self._short(key, row) + _COUNT.pack(weight)))
-        cursor.putmulti(sorted(items), append=True)
+        if min(weights, default=0) < 0:
+            raise Damaged("a row of state would be there a negative number of times")
+        short = list(map(self._short, keys, rows))
+        cursor.putmulti(sorted(zip(keys, _items(keys, short, weights), strict=True)), append=True)
+
+    def _check_gaps(self, db: lmdb._Database, keys: Iterable[bytes]) -> None:
+        """That there are no items under some stored keys: where they would be, others are."""
+        cursor = self._txn.cursor(db)
+        around = _Neighbours()
+        for key in keys:
+            if cursor.set_range(key):
+                around.add_after(key, cursor.item())
+                more = cursor.prev()
+            else:
+                more = cursor.last()
+            if more:
+                around.add_before(key, cursor.item())
+        around.check()
 
     def _short(self, key: bytes, row: bytes) -> bytes:
         """The row as it lies in a bag; a long one is put aside."""
         if len(row) <= _LONG_ROW:
             return row
         short = _shortened(key, row)
-        self._txn.put(blake2b(key + short).digest(), row, db=self._long)
+        name = blake2b(key + short).digest()
+        self._txn.put(name, sealed([name], [row])[0], db=self._long)
         return short
 
     def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]:
@@ -117,28 +152,34 @@ class ShardState:
             return [0] * len(keys)
         cursor = self._txn.cursor(self._bags)
         pairs = zip(keys, rows, strict=True)
-        return [sum(self._counts(cursor, stored_key(key), row)) for key, row in pairs]
+        return [
+            sum(map(_count_of, self._parts(cursor, stored_key(key), row))) for key, row in pairs
+        ]
 
-    def _counts(self, cursor: lmdb.Cursor, key: bytes, row: bytes) -> Iterator[int]:
-        """The counts of a row, with the cursor at each; mostly there is one."""
+    def _parts(self, cursor: lmdb.Cursor, key: bytes, row: bytes) -> list[bytes]:
+        """The items of a row, each with a part of its count; mostly there is one."""
         short = _shortened(key, row)
+        found = []
         there = cursor.set_range_dup(key, short + _NONE)  # of an empty row, LMDB finds no range
         while there and (value := cursor.value()).startswith(short):
-            if len(value) == len(short) + _COUNT.size:
-                yield _COUNT.unpack(value[-_COUNT.size :])[0]
+            if len(value) == len(short) + _TAIL:
+                found.append(value)
             there = cursor.next_dup()
+        check([key] * len(found), found)
+        return found
 
     def _merge(self, cursor: lmdb.Cursor, key: bytes, row: bytes, weight: int) -> None:
         """Change how often a row is there when its count is not simply put or taken away."""
         total = weight
-        for count in list(self._counts(cursor, key, row)):
-            total += count
-            cursor.set_key_dup(key, _shortened(key, row) + _COUNT.pack(count))
+        for part in self._parts(cursor, key, row):
+            total += _count_of(part)
+            cursor.set_key_dup(key, part)
             cursor.delete()
         if total < 0:
             raise Damaged("a row of state would be there a negative number of times")
         if total:
-            cursor.put(key, self._short(key, row) + _COUNT.pack(total))
+            (item,) = _items([key], [self._short(key, row)], [total])
+            cursor.put(key, item)
         elif len(row) > _LONG_ROW:
             self._txn.delete(blake2b(key + _shortened(key, row)).digest(), db=self._long)
 
@@ -147,12 +188,14 @@ class ShardState:
         key = stored_key(key)
         cursor = self._txn.cursor(self._bags)
         if not cursor.set_key(key):
+            self._check_gaps(self._bags, [key])
             return None
         if last:
             cursor.last_dup()
         value: bytes = cursor.value()
+        check([key], [value])
         if len(value) < LONGEST:
-            return value[: -_COUNT.size]
+            return value[:-_TAIL]
         prefix, found = value[:_LONG_ROW], []
         step = cursor.prev_dup if last else cursor.next_dup
         more = True
@@ -169,31 +212,69 @@ class ShardState:
         if not (cursor.set_range(start[:PREFIX]) if start else cursor.first()):
             return
         for key, value in cursor.iternext():
+            check([key], [value])
             if stop is not None and key[:PREFIX] > stop[:PREFIX]:
                 return
-            yield key, self._whole(key, value), _COUNT.unpack(value[-_COUNT.size :])[0]
-
-    def _opened(self, found: list[tuple[bytes, bytes]], places: list[int]) -> Bag:
-        counts = [value[-_COUNT.size :] for _, value in found]
-        rows = [
-            value[: -_COUNT.size] if len(value) < LONGEST else self._whole(key, value)
-            for key, value in found
-        ]
-        return np.array(places, np.int64), rows, np.frombuffer(b"".join(counts), "<u4")
+            yield key, self._whole(key, value), _count_of(value)
 
     def _whole(self, key: bytes, value: bytes) -> bytes:
-        short = value[: -_COUNT.size]
+        short = value[:-_TAIL]
         if len(value) < LONGEST:
             return short
-        row: bytes | None = self._txn.get(blake2b(key + short).digest(), db=self._long)
-        if row is None:
+        name = blake2b(key + short).digest()
+        item: bytes | None = self._txn.get(name, db=self._long)
+        if item is None:
             raise Damaged("a long row of state is missing")
-        return row
+        return opened([name], [item])[0]
+
+
+class _Neighbours:
+    """Items beside keys that were not there: one whose key has changed would be among them."""
+
+    def __init__(self) -> None:
+        self._keys: list[bytes] = []
+        self._items: list[bytes] = []
+        self._in_order = True
+
+    def add_before(self, key: bytes, item: tuple[bytes, bytes]) -> None:
+        self._in_order &= item[0] < key
+        self._keys.append(item[0])
+        self._items.append(item[1])
+
+    def add_after(self, key: bytes, item: tuple[bytes, bytes]) -> None:
+        self._in_order &= item[0] > key
+        self._keys.append(item[0])
+        self._items.append(item[1])
+
+    def add(self, key: bytes, cursor: lmdb.Cursor) -> None:
+        """Those of a key that is new, where the cursor is; it is moved."""
+        if cursor.next():
+            self.add_after(key, cursor.item())
+            cursor.prev()
+        else:
+            cursor.last()
+        if cursor.prev():
+            self.add_before(key, cursor.item())
+
+    def check(self) -> None:
+        check(self._keys, self._items)
+        if not self._in_order:
+            raise Damaged("keys of state are not in their order")
 
 
 def lock_of(path: str) -> str:
     """The file that is locked while the shard in a directory is written."""
     return os.path.join(path, "write.lock")
+
+
+def _items(keys: list[bytes], rows: list[bytes], counts: Iterable[int]) -> list[bytes]:
+    """Rows as they lie in bags, which are not too long for it."""
+    packed = (_ONE if count == 1 else _COUNT.pack(count) for count in counts)
+    return sealed(keys, list(map(add, rows, packed)))
+
+
+def _count_of(item: bytes) -> int:
+    return int(_COUNT.unpack_from(item, len(item) - _TAIL)[0])
 
 
 def _bag(places: list[int], rows: list[bytes], counts: list[int]) -> Bag:
@@ -222,13 +303,12 @@ class Shard:
         """
 
         def once(txn: lmdb.Transaction) -> pa.Table:
-            meta = self._environment.dbs[-1]
             self._check(txn, token)
             if self._check_order(txn, epoch) == epoch:
-                return from_stream(txn.get(_OUTBOX, db=meta))
+                return from_stream(self._noted(txn, _OUTBOX))
             given = work(ShardState(txn, self._environment.dbs))
-            txn.put(_OUTBOX, to_stream(given), db=meta)
-            txn.put(_APPLIED, _NUMBER.pack(epoch), db=meta)
+            self._note(txn, _OUTBOX, to_stream(given))
+            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
             return given
 
         return self._update(once)
@@ -245,7 +325,7 @@ class Shard:
             for db in self._environment.dbs:
                 txn.drop(db, delete=False)
             self._check(txn, token)
-            txn.put(_APPLIED, _NUMBER.pack(epoch), db=self._environment.dbs[-1])
+            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
             return work(ShardState(txn, self._environment.dbs))
 
         return self._update(anew)
@@ -255,18 +335,22 @@ class Shard:
         self._environment.update(lambda txn: self._check(txn, token))
 
     def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
-        path = self._environment.path
-        with locked(lock_of(path)):
-            try:
-                return self._environment.update(work)
-            except Damaged as error:
-                raise Damaged(f"{error} (state in {path})") from error
+        with locked(lock_of(self._environment.path)), self._told_of():
+            return self._environment.update(work)
+
+    @contextmanager
+    def _told_of(self) -> Iterator[None]:
+        """Damage names its place."""
+        try:
+            yield
+        except Damaged as error:
+            raise Damaged(f"{error} (state in {self._environment.path})") from error
 
     def _check(self, txn: lmdb.Transaction, token: int) -> None:
         known = self._number(txn, _TOKEN) or 0
-        check(token, known)
+        check_token(token, known)
         if token > known:
-            txn.put(_TOKEN, _NUMBER.pack(token), db=self._environment.dbs[-1])
+            self._note(txn, _TOKEN, _NUMBER.pack(token))
 
     def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
         """The epoch applied last; raises `Superseded` if that is a later one."""
@@ -276,19 +360,27 @@ class Shard:
         return applied
 
     def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:
-        found = txn.get(name, db=self._environment.dbs[-1])
-        return None if found is None else _NUMBER.unpack(found)[0]
+        found = self._noted(txn, name)
+        return None if not found else _NUMBER.unpack(found)[0]
+
+    def _note(self, txn: lmdb.Transaction, name: bytes, value: bytes) -> None:
+        txn.put(name, sealed([name], [value])[0], db=self._environment.dbs[-1])
+
+    def _noted(self, txn: lmdb.Transaction, name: bytes) -> bytes:
+        item = txn.get(name, db=self._environment.dbs[-1])
+        return b"" if item is None else opened([name], [item])[0]
 
     def get(self, key: bytes) -> bytes:
-        with self._environment.reading() as txn:
-            return txn.get(stored_key(key), b"", db=self._environment.dbs[0])  # type: ignore[no-any-return]
+        with self._environment.reading() as txn, self._told_of():
+            return ShardState(txn, self._environment.dbs).get_many([key])[0]
 
     def values(self) -> Iterator[list[bytes]]:
         """All values, in batches, as of one state of the shard."""
-        with self._environment.reading() as txn:
-            stream = iter(txn.cursor(self._environment.dbs[0]).iternext(keys=False))
+        with self._environment.reading() as txn, self._told_of():
+            stream = txn.cursor(self._environment.dbs[0]).iternext()
             while batch := list(islice(stream, _READ)):
-                yield batch
+                keys, values = zip(*batch, strict=True)
+                yield opened(keys, values)
 
     def size(self) -> tuple[int, int]:
         """How many rows the state has, and its bytes on disk."""
