@@ -7,8 +7,9 @@ changes that move rows between groups.
 Everything is a ratio of epochs that are run in turns. `protocol` takes the mechanisms out of this
 process, so it is measured with Sail, which works inside it; there the engine takes the least and
 the mechanisms the greatest share. `durability` compares with `never`. `reads` are point reads of a
-view by another process, with a pause of a millisecond after each. `moves` are epochs whose updates move a share of rows between groups, over
-the same updates without moves, beside figure 4.5.6 of the dissertation.
+view by another process, with a pause of a millisecond after each. `moves` are epochs whose updates
+move a share of rows between groups, over the same updates without moves, beside figure 4.5.6 of
+the dissertation.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def commit_before_a_shard_is_done(patch: Patch) -> None:
 
 def ignore_the_token(patch: Patch) -> None:
     """Neither shards nor the catalog refuse an older token."""
-    for module in (lease, state):
-        patch.setattr(module, "check", lambda token, newest: None)
+    for module, name in ((lease, "check"), (state, "check_token")):
+        patch.setattr(module, name, lambda token, newest: None)
 
 
 def trim_too_early(patch: Patch) -> None:
