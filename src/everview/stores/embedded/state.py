@@ -56,6 +56,14 @@ class ShardState:
     def _is_empty(self, db: lmdb._Database) -> bool:
         return int(self._txn.stat(db)["entries"]) == 0
 
+    def _ends_before(self, db: lmdb._Database, keys: list[bytes]) -> bool:
+        """Whether all that is there has lesser keys, so that items may be appended."""
+        cursor = self._txn.cursor(db)
+        if not cursor.last():
+            return True
+        check([cursor.key()], [cursor.value()])
+        return bool(keys) and cursor.key() < min(keys)
+
     def get_many(self, keys: list[bytes]) -> list[bytes]:
         if self._is_empty(self._rows):
             return [b""] * len(keys)
@@ -69,7 +77,7 @@ class ShardState:
         cursor = self._txn.cursor(self._rows)
         stored = list(map(stored_key, keys))
         items = list(zip(stored, values, sealed(stored, values), strict=True))
-        if self._is_empty(self._rows):
+        if self._ends_before(self._rows, stored):
             cursor.putmulti(sorted((key, item) for key, value, item in items if value), append=True)
             return
         for key, value, item in items:
@@ -98,8 +106,8 @@ class ShardState:
     def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
         cursor = self._txn.cursor(self._bags)
         stored = list(map(stored_key, keys))
-        if self._is_empty(self._bags):
-            self._fill(cursor, stored, rows, weights)
+        if self._ends_before(self._bags, stored):
+            self._append(cursor, stored, rows, weights)
             return
         around = _Neighbours()
         items = _items(stored, rows, map(abs, weights))
@@ -115,10 +123,10 @@ class ShardState:
                 self._merge(cursor, key, row, weight)
         around.check()
 
-    def _fill(
+    def _append(
         self, cursor: lmdb.Cursor, keys: list[bytes], rows: list[bytes], weights: list[int]
     ) -> None:
-        """Rows appended to a shard that has none."""
+        """Rows under keys that come after all others."""
         if min(weights, default=0) < 0:
             raise Damaged("a row of state would be there a negative number of times")
         short = list(map(self._short, keys, rows))
