@@ -15,9 +15,9 @@ def row(key: int, op: int) -> Row:
     return {"id": key, "op": op, "text": "x"}
 
 
-def change(sequence: int, before: Row | None, after: Row | None) -> Change:
+def change(sequence: int, before: Row | None, after: Row | None, time: int = 0) -> Change:
     op = "delete" if after is None else "put"
-    return {"sequence": sequence, "op": op, "before": before, "after": after}
+    return {"sequence": sequence, "time": time, "op": op, "before": before, "after": after}
 
 
 CHANGES = [
@@ -87,6 +87,20 @@ def test_acknowledged_and_unacknowledged_whole_operations_are_fine() -> None:
     assert check_history({1: {0: 2}}, BOTH, [{}], [PUTS + REMOVES]) == []
     assert check_history({1: {0: 2}}, BOTH, [{}], [PUTS]) == []
     assert check_history({}, {1: PUT}, [{}], [[]]) == []
+
+
+def test_an_acknowledged_delete_has_none_of_the_changes_of_another() -> None:
+    """Another writer deletes one of its keys first, with one more, and is not acknowledged."""
+    a, b, c = keys_in(0, 3, regions=1)
+    operations = {
+        1: Operation(1, False, (a, b, c), "x"),
+        2: Operation(2, True, (a, b), ""),
+        3: Operation(3, True, (b, c), ""),
+    }
+    changes = [change(n, None, row(key, 1)) for n, key in enumerate((a, b, c), 1)]
+    changes += [change(4, row(c, 1), None, 1), change(5, row(b, 1), None, 1)]
+    changes += [change(6, row(a, 1), None, 2)]
+    assert check_history({1: {0: 3}, 2: {0: 6}}, operations, [{}], [changes]) == []
 
 
 @pytest.mark.parametrize(

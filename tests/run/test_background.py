@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from everview.run import background
 from everview.run.background import Maintainer
 from everview.run.engine import Engine
 from everview.run.maintainer import Report
+from everview.stores.embedded.lease import WORK
 
 LONG = 60
 
@@ -73,6 +75,37 @@ def test_views_follow_inside_the_block_and_have_all_at_its_end(either: ev.Databa
     time.sleep(0.1)
     assert view.epoch == epoch, "it went on after the block"
     assert view.freshness.total_seconds() >= 0.1
+
+
+def test_a_view_is_dropped_and_another_maintains_while_changes_never_cease(
+    shop: ev.Database, sail: Engine
+) -> None:
+    shop._engine = sail
+    shop.sql("CREATE MATERIALIZED VIEW other AS SELECT id FROM orders")
+    ended = threading.Event()
+
+    def write() -> None:
+        numbers = count()
+        while not ended.is_set():
+            shop.table("orders").put([{"id": next(numbers), "customer": "ada", "amount": 1}])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with ev.open(shop.path) as second, shop.maintainer(every=0) as maintainer:
+            wait_for(lambda: maintainer.latest is not None)
+            begun = time.monotonic()
+            second.sql("DROP VIEW other")
+            with shop.store.leases.held(WORK, LONG, lambda _: None):
+                pass
+            took = time.monotonic() - begun
+            ended.set()
+    finally:
+        ended.set()
+        writer.join()
+    assert took < LONG / 4
+    assert shop.views() == ["spend"]
+    assert shop.verify("spend").equal
 
 
 def test_either_engine_may_maintain(shop: ev.Database) -> None:

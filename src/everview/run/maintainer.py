@@ -25,7 +25,7 @@ from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
 from everview.run.watching import Epoch, Watcher
 from everview.run.workers import Step
-from everview.stores.embedded.lease import LEASE_SECONDS, WORK
+from everview.stores.embedded.lease import ASIDE_SECONDS, LEASE_SECONDS, WORK
 from everview.view import age_of, oldest_pending
 
 if TYPE_CHECKING:
@@ -65,24 +65,24 @@ def maintain(
     """
     report, begun = Report(watch=watch or Watcher()), time.monotonic()
     while not _maintain(store, engine, report, lease):
-        pass
+        time.sleep(ASIDE_SECONDS)
     report.seconds = time.monotonic() - begun
     return report
 
 
 def _maintain(store: EmbeddedStore, engine: Engine, report: Report, lease: float) -> bool:
-    """False if another maintainer took over meanwhile."""
+    """False if another took over meanwhile, or waits for its turn."""
     with store.leases.held(WORK, lease, report.watch.waiting) as token:
         try:
             _fence(store, token)
-            _run_epochs(store, engine, token, report)  # so that new views are loaded as of now
+            is_done = _run_epochs(store, engine, token, report)  # new views are loaded as of now
             while _load_new(store, engine, token, report):
-                _run_epochs(store, engine, token, report)
+                is_done = _run_epochs(store, engine, token, report)
         except EverviewError:
             if store.leases.token == token:
                 raise
             return False
-    return True
+    return is_done
 
 
 def _fence(store: EmbeddedStore, token: int) -> None:
@@ -196,11 +196,15 @@ def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]
     return view | {"states": states}, fresh
 
 
-def _run_epochs(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> None:
-    """Until nothing is pending, or a view is to be loaded: changes may never cease to come."""
+def _run_epochs(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:
+    """Until nothing is pending; False if others come first, as changes may never cease: a view
+    is to be loaded, or someone waits for the lease."""
     while report.watch.goes_on() and _run_epoch(store, engine, token, report):
         if any(view["status"] == "new" for view in store.documents("view/").values()):
-            return
+            return False
+        if store.leases.is_wanted(WORK):
+            return False
+    return True
 
 
 def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:

@@ -29,6 +29,7 @@ LEASE_SECONDS = 10.0
 BEAT_SECONDS = 0.25
 WORK, RUN = "MAINTAINER", "RUNNER"
 _LOOK_SECONDS = 0.01
+ASIDE_SECONDS = 10 * _LOOK_SECONDS  # to step aside for, so that another gets the lease
 _SOON_SECONDS = 0.5
 DOCUMENT = "lease"
 FIRST: dict[str, Any] = {"token": 1, "fenced": True}
@@ -73,7 +74,28 @@ class Leases:
             beats.join()
             os.close(file)
 
+    def is_wanted(self, role: str) -> bool:
+        """Whether anyone waits for the lease."""
+        file = _opened(self._wanted(role))
+        try:
+            return not _lock(file)
+        finally:
+            os.close(file)
+
+    def _wanted(self, role: str) -> Path:
+        """A file that is locked by whoever waits."""
+        return self._directory / f"{role}.wanted"
+
     def _wait(self, role: str, seconds: float, waiting: Callable[[str], None]) -> tuple[int, int]:
+        wanted = _opened(self._wanted(role))
+        try:
+            return self._wait_asking(role, seconds, waiting, wanted)
+        finally:
+            os.close(wanted)
+
+    def _wait_asking(
+        self, role: str, seconds: float, waiting: Callable[[str], None], wanted: int
+    ) -> tuple[int, int]:
         seen, since = (0, 0), time.monotonic()
         soon = since + _SOON_SECONDS
         while True:
@@ -86,6 +108,8 @@ class Leases:
                     return file, token
                 os.close(file)
                 continue
+            with suppress(BlockingIOError):  # someone looks whether it is wanted
+                fcntl.flock(wanted, fcntl.LOCK_SH | fcntl.LOCK_NB)
             beat, holder = os.fstat(file).st_mtime_ns, os.pread(file, 32, 0).decode()
             os.close(file)
             if (token, beat) != seen:
