@@ -49,7 +49,7 @@ def test_killed_workers_lose_nothing_and_repeat_nothing(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    epochs = 100 if request.config.getoption("--long") else 6
+    epochs = 100 if request.config.getoption("--long") else 3
     recovery = []
     monkeypatch.setattr(workers, "FEW_CHANGES", few)
     chance, made, killed = random.Random(4), 0, list[int]()
