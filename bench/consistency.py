@@ -318,7 +318,7 @@ def _without_checksums() -> Iterator[None]:
     with (
         mock.patch.multiple(state, sealed=left_open, opened=opened, check=unchecked),
         mock.patch.object(state.ShardState, "_check_gaps", unchecked),
-        mock.patch.object(state._Neighbours, "add", unchecked),
+        mock.patch.object(state._Neighbours, "add_new", unchecked),
     ):
         yield
 

@@ -241,3 +241,4 @@ class Overflow(SqlError):
 
 # what may be over when it is tried again: there is room, or the engine works
 PASSING = (StoreFull, EngineFailed)
+SECONDS_BETWEEN_TRIES = 2.0

@@ -141,7 +141,7 @@ def test_a_run_goes_on_when_there_is_room_again(shop: str, monkeypatch: pytest.M
     def full(watch: Any) -> None:
         raise StoreFull("nothing fits")
 
-    monkeypatch.setattr(views, "_SECONDS_BETWEEN_TRIES", 0.01)
+    monkeypatch.setattr(views, "SECONDS_BETWEEN_TRIES", 0.01)
     steps = [full, full, lambda watch: watch.committed(EPOCH)]
     monkeypatch.setattr(everview.Database, "maintain", watched(*steps))
     result = CliRunner().invoke(main, ["run", shop, "--every", "0"])

@@ -79,6 +79,15 @@ class Killings:
         written = {change["after"]["op"] for new in news for change in new if change["after"]}
         self.in_flight += len(written - acknowledged.keys())
 
+    def kill_often(self, times: int, writers: int) -> None:
+        """So often that some kill comes between a commit and its acknowledgement."""
+        for _ in range(times):
+            self.kill(writers)
+        assert self.acknowledged > 40
+        assert self.in_flight > 0, "no kill came between a commit and its acknowledgement"
+        with ev.open(self._path) as db:
+            check(db.store)
+
 
 @pytest.mark.parametrize("run", range(3))
 def test_a_killed_writer_leaves_what_it_acknowledged_and_nothing_torn(
@@ -91,13 +100,8 @@ def test_a_killed_writer_leaves_what_it_acknowledged_and_nothing_torn(
 ) -> None:
     killings = Killings(server, path, seed)
     kills = 200 if request.config.getoption("--long") else 40
-    for _ in range(kills):
-        killings.kill(writers=1)
-    assert killings.acknowledged > 40
-    assert killings.in_flight > 0, "no kill came between a commit and its acknowledgement"
-    with ev.open(path) as db:
-        check(db.store)
-    proof("a writer killed", f"{kills} kills", lost=0, twice=0)
+    killings.kill_often(kills, writers=1)
+    proof("a writer killed", f"{kills} kills")
 
 
 @pytest.mark.parametrize("run", range(2))
@@ -111,13 +115,8 @@ def test_two_writers_of_one_table_killed_together_leave_nothing_torn(
 ) -> None:
     killings = Killings(server, path, seed)
     kills = 100 if request.config.getoption("--long") else 20
-    for _ in range(kills):
-        killings.kill(writers=2)
-    assert killings.acknowledged > 40
-    assert killings.in_flight > 0, "no kill came between a commit and its acknowledgement"
-    with ev.open(path) as db:
-        check(db.store)
-    proof("two writers killed", f"{2 * kills} kills", lost=0, twice=0)
+    killings.kill_often(kills, writers=2)
+    proof("two writers killed", f"{2 * kills} kills")
 
 
 @pytest.mark.parametrize("commits", [1, 2, 3, 4])

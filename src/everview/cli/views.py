@@ -13,7 +13,7 @@ import click
 
 import everview
 from everview.cli.live import Finishing, LiveLine, interruptible
-from everview.errors import PASSING, Damaged, NotLoaded
+from everview.errors import PASSING, SECONDS_BETWEEN_TRIES, Damaged, NotLoaded
 from everview.plan.explain import WIDTH, as_text
 from everview.stores.embedded.lease import LEASE_SECONDS
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 DIVERGES = 3
 SHOWN = 10
 _NARROWEST = 80
-_SECONDS_BETWEEN_TRIES = 2.0
 _ENGINE = click.Choice(["spark", "sail"])
 _SECONDS = click.FloatRange(min=0)
 
@@ -92,8 +91,8 @@ def _follow(database: everview.Database, live: LiveLine, lease: float, every: fl
                     while is_current() and not live.finishing.wait(every):
                         database.maintain(watch=live, lease=lease)
                 except PASSING as error:
-                    live.warn(f"{error}; trying again every {_SECONDS_BETWEEN_TRIES:g} s")
-                    live.finishing.wait(_SECONDS_BETWEEN_TRIES)
+                    live.warn(f"{error}; trying again every {SECONDS_BETWEEN_TRIES:g} s")
+                    live.finishing.wait(SECONDS_BETWEEN_TRIES)
     live.say("stopped; the next run goes on from here")
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from everview.errors import PASSING
+from everview.errors import PASSING, SECONDS_BETWEEN_TRIES
 from everview.run.engine import Engine
 from everview.run.maintainer import Report, maintain
 from everview.run.watching import Epoch, Watcher
@@ -15,8 +15,6 @@ from everview.view import oldest_pending
 
 if TYPE_CHECKING:
     from everview.stores.embedded import EmbeddedStore
-
-SECONDS_BETWEEN_TRIES = 2.0
 
 
 class Maintainer(Watcher):

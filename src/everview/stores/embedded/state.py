@@ -116,7 +116,7 @@ class ShardState:
                 if len(row) > _LONG_ROW or not cursor.put(key, item, dupdata=False):
                     self._merge(cursor, key, row, weight)
                 if cursor.count() == 1:
-                    around.add(key, cursor)
+                    around.add_new(key, cursor)
             elif len(row) <= _LONG_ROW and cursor.set_key_dup(key, item):
                 cursor.delete()
             else:
@@ -137,13 +137,7 @@ class ShardState:
         cursor = self._txn.cursor(db)
         around = _Neighbours()
         for key in keys:
-            if cursor.set_range(key):
-                around.add_after(key, cursor.item())
-                more = cursor.prev()
-            else:
-                more = cursor.last()
-            if more:
-                around.add_before(key, cursor.item())
+            around.add_missed(key, cursor)
         around.check()
 
     def _short(self, key: bytes, row: bytes) -> bytes:
@@ -244,25 +238,30 @@ class _Neighbours:
         self._items: list[bytes] = []
         self._in_order = True
 
-    def add_before(self, key: bytes, item: tuple[bytes, bytes]) -> None:
-        self._in_order &= item[0] < key
-        self._keys.append(item[0])
-        self._items.append(item[1])
+    def add_missed(self, key: bytes, cursor: lmdb.Cursor) -> None:
+        """Those of a key that is not there; the cursor is moved."""
+        if cursor.set_range(key):
+            self._add(cursor.key() > key, cursor)
+            more = cursor.prev()
+        else:
+            more = cursor.last()
+        if more:
+            self._add(cursor.key() < key, cursor)
 
-    def add_after(self, key: bytes, item: tuple[bytes, bytes]) -> None:
-        self._in_order &= item[0] > key
-        self._keys.append(item[0])
-        self._items.append(item[1])
-
-    def add(self, key: bytes, cursor: lmdb.Cursor) -> None:
-        """Those of a key that is new, where the cursor is; it is moved."""
+    def add_new(self, key: bytes, cursor: lmdb.Cursor) -> None:
+        """Those of a key that was just put, where the cursor is; it is moved."""
         if cursor.next():
-            self.add_after(key, cursor.item())
+            self._add(cursor.key() > key, cursor)
             cursor.prev()
         else:
             cursor.last()
         if cursor.prev():
-            self.add_before(key, cursor.item())
+            self._add(cursor.key() < key, cursor)
+
+    def _add(self, in_order: bool, cursor: lmdb.Cursor) -> None:
+        self._in_order &= in_order
+        self._keys.append(cursor.key())
+        self._items.append(cursor.value())
 
     def check(self) -> None:
         check(self._keys, self._items)
