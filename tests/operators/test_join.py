@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from everview.errors import Damaged
+from everview.errors import Damaged, SqlError
+from everview.operators import join as operator
 from everview.plan.nodes import Join, Source
 from everview.schema import Column, arrow_type
 from tests.operators.conftest import Maintain
@@ -29,7 +30,7 @@ from tests.operators.histories import (
 )
 
 LEFT, RIGHT = 0, 1
-HOW = ("inner", "left", "semi", "anti")
+HOW = ("inner", "left", "full", "semi", "anti", "existence")
 HOWS = st.sampled_from(HOW)
 PAYLOADS = st.sampled_from(["v", "w", None, LONG, LONG + "v"])
 ZEROS = [((LEFT, (0.0, 0, "v")), 1), ((RIGHT, (-0.0, 0, "w")), 2), ((RIGHT, (0.0, 0, "w")), 1)]
@@ -52,7 +53,9 @@ def join(
     keys: tuple[tuple[int, ...], tuple[int, ...]] = ((0, 1), (0, 1)),
 ) -> Join:
     """A join by as many of the keys as there are flags."""
-    columns = left.columns + (right.columns if how in ("inner", "left") else ())
+    columns = left.columns + (right.columns if how in ("inner", "left", "full", "single") else ())
+    if how == "existence":
+        columns += (Column("exists", pa.bool_(), False),)
     left_keys, right_keys = (
         tuple(side.columns[i].name for i in places[: len(null_safe)])
         for side, places in zip((left, right), keys, strict=True)
@@ -65,12 +68,17 @@ def recomputed(node: Join, left: list[Row], right: list[Row]) -> Counter[Row]:
     found: Counter[Row] = Counter()
     for row in left:
         matches = [other for other in right if match(node, row, other)]
-        if node.how == "inner" or (node.how == "left" and matches):
+        if node.how == "inner" or (node.how in ("left", "full") and matches):
             found.update(plain(row + other) for other in matches)
-        elif node.how == "left":
+        elif node.how in ("left", "full"):
             found[plain(row + (None,) * len(node.right.columns))] += 1
+        elif node.how == "existence":
+            found[plain((*row, bool(matches)))] += 1
         elif (node.how == "semi") == bool(matches):
             found[plain(row)] += 1
+    alone = [row for row in right if not any(match(node, other, row) for other in left)]
+    if node.how == "full":
+        found.update(plain((None,) * len(node.left.columns) + row) for row in alone)
     return found
 
 
@@ -210,3 +218,24 @@ def test_a_row_that_is_not_there_can_not_go(maintain: Maintain, side: int) -> No
     steps = sides(node, [((side, (1, 0, "v")), 1), ((side, (1, 0, "w")), -1)], 1)
     with pytest.raises(Damaged, match="negative number of times"):
         maintain(node, steps)
+
+
+def test_a_join_of_one_match_at_most_refuses_a_second(maintain: Maintain) -> None:
+    node = join(*sources("INT"), "single", (False,))
+    fine = [((LEFT, (1, 0, "v")), 1), ((RIGHT, (1, 0, "a")), 1), ((RIGHT, (2, 0, "b")), 2)]
+    views, _ = maintain(node, sides(node, fine, 1))
+    assert views[-1] == Counter([(1, 0, "v", 1, 0, "a")])
+    for late in ((RIGHT, (1, 0, "b")), (LEFT, (2, 0, "v"))):
+        with pytest.raises(SqlError, match="more than one row"):
+            maintain(node, sides(node, [*fine, (late, 1)], 1))
+
+
+def test_a_join_without_an_equality_has_a_limit(
+    maintain: Maintain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "MOST_PAIRS", 5)
+    node = join(*sources("INT"), "inner", ())
+    rows = [((LEFT, (n, 0, "v")), 1) for n in range(3)]
+    rows += [((RIGHT, (n, 0, "w")), 1) for n in range(2)]
+    with pytest.raises(SqlError, match="6 pairs of rows at once, and 5 are the most"):
+        maintain(node, sides(node, rows, 1000))

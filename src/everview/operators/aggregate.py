@@ -1,4 +1,4 @@
-"""Aggregates by group: count, sum, average, least, greatest, and of distinct values."""
+"""Aggregates by group: count, sum, average, variance, least, greatest, and of distinct values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from everview.codec.groups import GroupCodec
 from everview.codec.rows import BareCodec, join
 from everview.delta import WEIGHT, weighted, weights_of, without_zeros
 from everview.errors import Damaged, Overflow
-from everview.operators import sums
+from everview.operators import moments, sums
 from everview.operators.bags import whole
 from everview.operators.base import Operator, State
 from everview.operators.values import Values
 from everview.plan.nodes import Aggregate, Call
 from everview.schema import Column
+
+_Given = tuple[str, str | None, bool]
 
 
 class AggregateOperator(Operator):
@@ -37,9 +39,10 @@ class AggregateOperator(Operator):
         self._keys = GroupCodec([node.input.column(name) for name in node.groups])
         free = _free_prefix(node.groups)
         self._rows = f"{free}rows"
-        wanted = sorted({(call.argument, call.distinct) for call in node.calls if call.argument})
+        wanted = dict.fromkeys(_arguments(call) for call in node.calls if call.argument)
         self._arguments = {
-            argument: _Argument(node, *argument, f"{free}{i}_") for i, argument in enumerate(wanted)
+            given: _Argument(node, given, f"{free}{i}_")
+            for i, given in enumerate(sorted(wanted, key=str))
         }
         valued = sorted({call.argument for call in node.calls if call.argument and _valued(call)})
         self._values = {
@@ -109,10 +112,10 @@ class AggregateOperator(Operator):
         everywhere = (np.arange(len(weights)), weights)
         arrays = [sums.add_up(pa.array(weights), groups.ids, len(groups))]
         for argument in self._arguments.values():
-            places, changed = events[argument.name] if argument.distinct else everywhere
-            values = whole(delta[argument.name])
+            places, changed = events[argument.names[0]] if argument.distinct else everywhere
+            values = [whole(delta[name]) for name in argument.names]
             if argument.distinct:
-                values = values.take(pa.array(places))
+                values = [one.take(pa.array(places)) for one in values]
             arrays += argument.change(values, changed, groups.ids[places], len(groups))
         return arrays
 
@@ -157,11 +160,15 @@ class AggregateOperator(Operator):
     def _result(self, call: Call, arrow: pa.DataType, groups: _Groups, state: pa.Table) -> pa.Array:
         if call.argument is None:
             return whole(state[self._rows])
-        count, *kept = self._arguments[call.argument, call.distinct].kept(state)
+        argument = self._arguments[_arguments(call)]
+        count = argument.count(state)
         if call.function == "count":
             return count
+        if call.function in moments.FUNCTIONS:
+            return moments.result(call.function, count.to_numpy(), *argument.moments(state))
         compute = partial(sums.total if call.function == "sum" else sums.average, arrow=arrow)
-        return self._fitting(str(call), arrow, groups, compute, *kept, count.to_numpy())
+        total = argument.total(state)
+        return self._fitting(str(call), arrow, groups, compute, total, count.to_numpy())
 
     def _fitting(
         self,
@@ -194,34 +201,52 @@ class AggregateOperator(Operator):
 
 
 class _Argument:
-    """What is kept of one argument: how many values it has, and their sum if that is asked for."""
+    """What is kept of an argument, or of a pair: how many values it has, and if that is asked for
+    their sum, or the sums and products that variances are made of."""
 
-    def __init__(self, node: Aggregate, name: str, distinct: bool, prefix: str) -> None:
-        self.name = name
-        self.distinct = distinct
-        calls = [call for call in node.calls if (call.argument, call.distinct) == (name, distinct)]
-        self._summed = any(call.function in ("sum", "avg") for call in calls)
-        self.columns = [Column(f"{prefix}count", pa.int64(), False)]
-        if self._summed:
-            kept = sums.sum_type(node.input.column(name).type)
-            self.columns.append(Column(f"{prefix}sum", kept, False))
+    def __init__(self, node: Aggregate, given: _Given, prefix: str) -> None:
+        first, other, self.distinct = given
+        self.names = [first] if other is None else [first, other]
+        functions = {call.function for call in node.calls if _arguments(call) == given}
+        self._text = str(Call("sum", first, self.distinct))
+        self._pairs: list[tuple[int, int]] = []
+        if functions & moments.FUNCTIONS:
+            self._pairs = [(0, 0)] if other is None else [(0, 0), (1, 1), (0, 1)]
+        self._summed = bool(functions & {"sum", "avg"})
+        kept = sums.sum_type(node.input.column(first).type)
+        named = {"count": pa.int64()}
+        named |= {"sum": kept} if self._summed else {}
+        named |= {f"first_{i}": pa.binary() for i, _ in enumerate(self.names) if self._pairs}
+        named |= {f"product_{i}{j}": pa.binary() for i, j in self._pairs}
+        self.columns = [Column(f"{prefix}{name}", type_, False) for name, type_ in named.items()]
 
     @property
     def text(self) -> str:
-        return str(Call("sum", self.name, self.distinct))
+        return self._text
 
-    def kept(self, state: pa.Table) -> list[pa.Array]:
-        """Count and perhaps sum by group."""
-        return [whole(state[column.name]) for column in self.columns]
+    def count(self, state: pa.Table) -> pa.Array:
+        return whole(state[self.columns[0].name])
+
+    def total(self, state: pa.Table) -> pa.Array:
+        return whole(state[self.columns[1].name])
+
+    def moments(self, state: pa.Table) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The sums of the arguments, and of their products."""
+        kept = [whole(state[column.name]) for column in self.columns[1 + self._summed :]]
+        return kept[: len(self.names)], kept[len(self.names) :]
 
     def change(
-        self, values: pa.Array, weights: np.ndarray, ids: np.ndarray, count: int
+        self, values: list[pa.Array], weights: np.ndarray, ids: np.ndarray, count: int
     ) -> list[pa.Array]:
-        there = values.is_valid().to_numpy(zero_copy_only=False)
-        counted = sums.add_up(pa.array(np.where(there, weights, 0)), ids, count)
-        if not self._summed:
-            return [counted]
-        return [counted, sums.weighted_sums(values, weights, ids, count)]
+        there = values[0].is_valid().to_numpy(zero_copy_only=False)
+        changes = [sums.add_up(pa.array(np.where(there, weights, 0)), ids, count)]
+        if self._summed:
+            changes.append(sums.weighted_sums(values[0], weights, ids, count))
+        if self._pairs:
+            changes += [sums.weighted_sums(one, weights, ids, count) for one in values]
+        return changes + [
+            moments.product_sums(values[i], values[j], weights, ids, count) for i, j in self._pairs
+        ]
 
 
 class _Groups:
@@ -241,6 +266,11 @@ class _Groups:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+
+def _arguments(call: Call) -> _Given:
+    """What calls have in common that share what is kept."""
+    return call.argument or "", call.other, call.distinct
 
 
 def _valued(call: Call) -> bool:

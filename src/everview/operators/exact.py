@@ -112,6 +112,15 @@ class Sums:
         totals[nan | (plus & minus)] = np.nan
         return totals
 
+    def exact(self) -> list[int | None]:
+        """The sums in units of the smallest double; None where there is a NaN or an infinity."""
+        totals = np.zeros(self.limbs.shape[1], object)
+        for limb in self.limbs[::-1]:
+            totals = (totals << 32) + limb.astype(object)
+        special = (self.specials != 0).any(axis=0)
+        scaled = totals << (32 * self.low)
+        return [None if odd else int(n) for n, odd in zip(scaled, special, strict=True)]
+
     def encode(self) -> pa.BinaryArray:
         """The sums as bytes, equal for equal sums; none for a sum of nothing.
 

@@ -30,6 +30,7 @@ class TopKOperator(Operator):
 
     def __init__(self, node: TopK) -> None:
         self._limit = node.limit
+        self._offset = node.offset
         self._names = node.names()
         self._keys = [_SortKey(node.column(order.column), order) for order in node.order]
         self._rows = BagRows(node.columns)
@@ -50,18 +51,21 @@ class TopKOperator(Operator):
         return pc.binary_join_element_wise(*(key.encode(rows) for key in self._keys), _EMPTY)
 
     def _first(self, state: State) -> tuple[pa.Table, np.ndarray]:
-        """The first rows, and how often each is among the first k."""
+        """The first rows after the offset, and how often each is among them."""
         found: list[bytes] = []
         counts: list[int] = []
-        room = self._limit
+        skip, room = self._offset, self._limit
         for key, tied in groupby(state.scan_bags(), lambda entry: entry[0][:LONG]):
             entries = ((row, count) for _, row, count in tied)
             for row, count in self._sorted(list(entries)) if len(key) == LONG else entries:
                 if room <= 0:
                     return self._rows.decode(found), np.array(counts, np.int64)
-                found.append(row)
-                counts.append(min(count, room))
-                room -= count
+                passed = min(count, skip)
+                skip -= passed
+                if count > passed:
+                    found.append(row)
+                    counts.append(min(count - passed, room))
+                    room -= count - passed
         return self._rows.decode(found), np.array(counts, np.int64)
 
     def _sorted(self, entries: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from everview.plan.nodes import OPERATORS, Aggregate, Filter, Join, Node, Project, Threshold, TopK
+from everview.plan.nodes import (
+    OPERATORS,
+    Aggregate,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Replace,
+    Threshold,
+    TopK,
+    Touched,
+)
 from everview.schema import unquoted
 
 Distribution = tuple[frozenset[str], ...] | None
@@ -27,11 +39,16 @@ def _distribution(node: Node) -> Distribution:
     if isinstance(node, Filter):
         return distribution(node.input)
     if isinstance(node, Project):
-        return _shown(node, distribution(node.input))
-    if isinstance(node, Aggregate | Threshold | TopK):
+        made = zip(node.expressions, node.names(), strict=True)
+        return _shown([(unquoted(text), name) for text, name in made], distribution(node.input))
+    if isinstance(node, Generate):
+        return _shown([(name, name) for name in node.kept], distribution(node.input))
+    if isinstance(node, Aggregate | Threshold | TopK | Replace):
         return shards_by(node)[0]
     if isinstance(node, Join):
         by = shards_by(node)[0]
+        if node.how == "full":
+            return None
         if by is not None and node.how == "inner" and not node.replicated:
             pairs = dict(zip(node.left_keys, _right_names(node), strict=True))
             return tuple(names | {pairs[n] for n in names if n in pairs} for names in by)
@@ -41,7 +58,7 @@ def _distribution(node: Node) -> Distribution:
 
 def shards_by(node: Node) -> tuple[Distribution, ...]:
     """Of an operator: the distribution it needs of each input; None, a copy in every shard."""
-    if isinstance(node, Aggregate):
+    if isinstance(node, Aggregate | Touched | Replace):
         return (keyed_by(node.input, node.groups),)
     if isinstance(node, Threshold):
         return (_as_it_lies(node.input), None)
@@ -114,12 +131,12 @@ def _right_names(node: Join) -> list[str]:
     return [shown[key] for key in node.right_keys]
 
 
-def _shown(node: Project, by: Distribution) -> Distribution:
+def _shown(made: list[tuple[str, str]], by: Distribution) -> Distribution:
+    """A distribution in the names that columns have further up: pairs of old and new ones."""
     if by is None:
         return None
-    made = zip(node.expressions, node.names(), strict=True)
     shown: dict[str, set[str]] = {}
-    for text, name in made:
-        shown.setdefault(unquoted(text), set()).add(name)
+    for old, new in made:
+        shown.setdefault(old, set()).add(new)
     places = [frozenset(n for name in place for n in shown.get(name, ())) for place in by]
     return tuple(places) if all(places) else None

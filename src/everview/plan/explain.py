@@ -21,11 +21,12 @@ from everview.plan.distribution import (
     shards_by,
     shuffles,
 )
-from everview.plan.nodes import OPERATORS, Join, Node
+from everview.plan.nodes import OPERATORS, Join, Node, Recompute, Replace, Touched
 
 WIDTH = 120
 INCREMENTAL = "incremental"
-REREADS = "re-reads all rows of its left side when the row of its right side changes"
+BY_GROUP = "by touched group"
+REREADS = "re-reads all rows of its left side when its right side changes"
 _STATELESS, _OPERATOR = "Spark", "operator"
 _OWN_WIDTH = 36  # of a label, at least, however deep the tree
 _MOST_OF_PLACE = 40
@@ -64,12 +65,13 @@ def explain(
     }
     states = {part["identity"]: part["state"] for part in _parts(below) if part["state"]}
     kept = [*states.values(), *([top["state"]] if top["state"] else [])]
-    rereading = {p["identity"] for p in _parts(below) if p["maintained"] != INCREMENTAL}
-    but = f", but {len(rereading)} of its operators may re-read" if rereading else ""
+    how = {p["identity"]: p["maintained"] for p in _parts(below)}
+    rereading = list(how.values()).count(REREADS)
+    but = f", but {rereading} of its operators may re-read" if rereading else ""
     return {
         "key": list(key),
         "rounds": top["round"],
-        "maintained": INCREMENTAL + but,
+        "maintained": (BY_GROUP if BY_GROUP in how.values() else INCREMENTAL) + but,
         "state": {what: sum(one[what] for one in kept) for what in ("rows", "bytes")},
         "plan": top,
     }
@@ -94,16 +96,17 @@ def _document(
         "place": _place(node.inputs()[0], by) if is_operator else None,
         "copied": copied,
         "runs": _OPERATOR if is_operator else _STATELESS,
-        "maintained": REREADS if _rereads(node) else INCREMENTAL,
+        "maintained": _maintained(node),
         "state": _state(size(node)) if is_operator else None,
         "shared_with": shared(node) if is_operator else [],
         "inputs": below,
     }
 
 
-def _rereads(node: Node) -> bool:
-    """A join without keys has the one row of a scalar subquery on its right."""
-    return isinstance(node, Join) and not node.left_keys
+def _maintained(node: Node) -> str:
+    if isinstance(node, Touched | Recompute | Replace):
+        return BY_GROUP
+    return REREADS if isinstance(node, Join) and not node.left_keys else INCREMENTAL
 
 
 def _names(by: Distribution) -> list[str] | None:

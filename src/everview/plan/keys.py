@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everview.plan.nodes import Aggregate, Filter, Join, Node, Project, Source, Threshold, TopK
+from everview.plan.nodes import (
+    Aggregate,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Recompute,
+    Replace,
+    Source,
+    Threshold,
+    TopK,
+    Touched,
+)
 from everview.schema import unquoted
 
 Key = tuple[str, ...] | None
@@ -20,7 +32,9 @@ def _unique(node: Node, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
     """Columns of a node that are unique together, if any are known to be."""
     if isinstance(node, Aggregate):
         return node.groups
-    if isinstance(node, Filter | Threshold | TopK):
+    if isinstance(node, Recompute) and not node.rows_stay:
+        return node.input.groups
+    if isinstance(node, Filter | Threshold | TopK | Touched | Recompute | Replace):
         return _unique(node.input, key_of_table)
     if isinstance(node, Source):
         named = {read: column.name for read, column in zip(node.read, node.columns, strict=True)}
@@ -37,15 +51,22 @@ def _unique(node: Node, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
 
 def _of_join(node: Join, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
     left, right = _unique(node.left, key_of_table), _unique(node.right, key_of_table)
-    if node.how in ("semi", "anti"):
+    if node.how in ("semi", "anti", "existence", "single"):
         return left
-    if right is not None and set(right) <= set(node.right_keys):
+    if node.how != "full" and right is not None and set(right) <= set(node.right_keys):
         return left
+    if node.how == "full" and not (_present(node.left, left) and _present(node.right, right)):
+        return None
     shown = dict(zip(node.right.names(), node.names()[len(node.left.columns) :], strict=True))
     renamed = _renamed(right, shown)
     if node.how == "inner" and left is not None and set(left) <= set(node.left_keys):
         return renamed
     return None if left is None or renamed is None else (*left, *renamed)
+
+
+def _present(node: Node, key: Key) -> bool:
+    """Whether no column of a key may be NULL: a full join has NULLs for rows without a match."""
+    return key is not None and not any(node.column(name).nullable for name in key)
 
 
 def _renamed(key: Key, shown: dict[str, str]) -> Key:

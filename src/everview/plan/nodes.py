@@ -67,7 +67,8 @@ class Node:
     @staticmethod
     def from_json(document: dict[str, Any]) -> Node:
         kind = _KINDS[document["kind"]]
-        made: Node = kind(**{f.name: _from_json(document[f.name]) for f in fields(kind)})
+        given = [field.name for field in fields(kind) if field.name in document]
+        made: Node = kind(**{name: _from_json(document[name]) for name in given})
         return made
 
 
@@ -87,6 +88,17 @@ class Source(Node):
 
     def label(self) -> str:
         return f"source {self.table} ({', '.join(self.read)})"
+
+
+@dataclass(frozen=True)
+class Constant(Node):
+    """Rows that never change, as texts of their values."""
+
+    kind = "constant"
+    rows: tuple[tuple[str, ...], ...]
+
+    def label(self) -> str:
+        return f"constant ({len(self.rows)} row{'s' * (len(self.rows) != 1)})"
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,19 @@ class Project(Node):
 
 
 @dataclass(frozen=True)
+class Generate(Node):
+    """Several rows, or none, of each: the columns `kept`, then those that a generator gives."""
+
+    kind = "generate"
+    input: Node
+    kept: tuple[str, ...]
+    generator: str
+
+    def label(self) -> str:
+        return f"generate {self.generator} AS {', '.join(self.names()[len(self.kept) :])}"
+
+
+@dataclass(frozen=True)
 class Union(Node):
     """All rows of all inputs, whose columns have the same names and types."""
 
@@ -123,14 +148,19 @@ class Union(Node):
 
 @dataclass(frozen=True)
 class Call:
-    """An aggregate function of a column of the input; None counts rows."""
+    """An aggregate function of a column of the input, or of two; None counts rows.
+
+    Of two, a row has both or none.
+    """
 
     function: str
     argument: str | None
     distinct: bool = False
+    other: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.function}({'DISTINCT ' * self.distinct}{self.argument or '*'})"
+        arguments = ", ".join(filter(None, [self.argument or "*", self.other]))
+        return f"{self.function}({'DISTINCT ' * self.distinct}{arguments})"
 
 
 @dataclass(frozen=True)
@@ -152,9 +182,10 @@ class Aggregate(Node):
 class Join(Node):
     """Rows of the left with those of the right whose keys are equal.
 
-    `how`: inner and left give the columns of both; semi and anti those of the left, for rows that
-    have a match or have none. `null_safe[i]`: NULL equals NULL in the i-th key. A `replicated`
-    right side is small, and kept whole with every shard of the left.
+    `how`: inner, left and full give the columns of both; single is a left join that allows one
+    match at most; semi and anti give those of the left, for rows that have a match or have none;
+    existence gives them all, and whether they have one. `null_safe[i]`: NULL equals NULL in the
+    i-th key. A `replicated` right side is small, and kept whole with every shard of the left.
     """
 
     kind = "join"
@@ -206,19 +237,68 @@ class Order:
 
 @dataclass(frozen=True)
 class TopK(Node):
-    """The first rows in an order; between rows that are equal in it, their bytes decide."""
+    """The first rows in an order, after `offset` others; between rows that are equal in it, their
+    bytes decide."""
 
     kind = "top-k"
     input: Node
     order: tuple[Order, ...]
     limit: int
+    offset: int = 0
 
     def label(self) -> str:
-        return f"top {self.limit} by ({', '.join(map(str, self.order))})"
+        after = f" after {self.offset}" if self.offset else ""
+        return f"top {self.limit}{after} by ({', '.join(map(str, self.order))})"
+
+
+@dataclass(frozen=True)
+class Touched(Node):
+    """All rows of those groups of which a row changed."""
+
+    kind = "touched"
+    input: Node
+    groups: tuple[str, ...]
+
+    def label(self) -> str:
+        return f"rows of touched groups by ({', '.join(self.groups)})"
+
+
+@dataclass(frozen=True)
+class Recompute(Node):
+    """What the engine computes from the rows of whole groups: rows of theirs with more columns,
+    or one row of each."""
+
+    kind = "recompute"
+    input: Touched
+    expressions: tuple[str, ...]
+    rows_stay: bool
+
+    def label(self) -> str:
+        return f"{'window' if self.rows_stay else 'aggregate'} {', '.join(self.expressions)}"
+
+
+@dataclass(frozen=True)
+class Replace(Node):
+    """The difference between what is computed for groups now and what was before.
+
+    With `always`, the one group of all rows has a row even when it has none.
+    """
+
+    kind = "replace"
+    input: Recompute
+    groups: tuple[str, ...]
+    always: bool
+
+    def label(self) -> str:
+        return f"replace by ({', '.join(self.groups)})"
 
 
 _KINDS: dict[str, Any] = {
-    node.kind: node for node in (Source, Filter, Project, Union, Aggregate, Join, Threshold, TopK)
+    node.kind: node
+    for node in (
+        *(Source, Constant, Filter, Project, Generate, Union, Aggregate, Join, Threshold, TopK),
+        *(Touched, Recompute, Replace),
+    )
 }
 _PARTS: dict[str, Any] = {part.__name__: part for part in (Column, Call, Order)}
 
@@ -251,4 +331,4 @@ def _from_json(value: Any) -> Any:
     return Column.from_json(fields_) if part == "Column" else _PARTS[part](**fields_)
 
 
-OPERATORS = (Aggregate, Join, Threshold, TopK)
+OPERATORS = (Aggregate, Join, Threshold, TopK, Touched, Replace)

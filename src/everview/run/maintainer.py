@@ -112,19 +112,21 @@ def _alone(store: EmbeddedStore) -> Iterator[int]:
         yield token
 
 
-def forget_view(store: EmbeddedStore, name: str) -> None:
-    """Stop maintaining a view, and keeping what no other view needs: state and logs."""
+def forget_views(store: EmbeddedStore, names: list[str]) -> None:
+    """Stop maintaining views, and keeping what no other view needs: state and logs."""
     with _alone(store) as token:
         views = store.documents("view/")
-        gone = views.pop(f"view/{name.lower()}")
-        unused = _tables(gone) - {table for view in views.values() for table in _tables(view)}
-        changes: dict[str, dict[str, Any] | None] = {f"view/{name.lower()}": None}
+        gone = {key: views.pop(key) for key in (f"view/{name.lower()}" for name in names)}
+        tables = {table for view in gone.values() for table in _tables(view)}
+        unused = tables - {table for view in views.values() for table in _tables(view)}
+        changes: dict[str, dict[str, Any] | None] = dict.fromkeys(gone)
         epoch = store.document("epoch")
         if epoch is not None and unused:
             kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
             changes["epoch"] = epoch | {"positions": kept}
         store.store_documents(changes, token)
-        _drop_states(store, gone["states"].values(), views.values())
+        states = [state for view in gone.values() for state in view["states"].values()]
+        _drop_states(store, states, views.values())
     for table in unused:
         store.unregister(table, CONSUMER)
 

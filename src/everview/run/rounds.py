@@ -14,12 +14,23 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, connect, functions
 
 from everview.delta import WEIGHT
 from everview.operators.aggregate import AggregateOperator
 from everview.plan.distribution import Distribution, distribution, keyed_by, lies, shards_by
-from everview.plan.nodes import Aggregate, Filter, Node, Project, Source, Union
+from everview.plan.nodes import (
+    Aggregate,
+    Constant,
+    Filter,
+    Generate,
+    Node,
+    Project,
+    Recompute,
+    Source,
+    Touched,
+    Union,
+)
 from everview.run import workers
 from everview.run.types import struct
 from everview.run.workers import SHARD, SIDE, Step, Task
@@ -87,22 +98,50 @@ class Program:
     def _build(self, node: Node) -> DataFrame | None:
         if isinstance(node, Source):
             return self._source(node)
-        if isinstance(node, Filter | Project):
+        if isinstance(node, Constant):
+            return self._constant(node)
+        if isinstance(node, Filter | Project | Generate | Recompute):
             frame = self.frame(node.input)
-            if frame is None:
-                return None
-            if isinstance(node, Filter):
-                return frame.where(node.condition)
-            made = zip(node.expressions, node.names(), strict=True)
-            texts = [f"{text} AS {quoted(name)}" for text, name in made]
-            shard = [] if distribution(node) is None else [SHARD]
-            return frame.selectExpr(*texts, WEIGHT, *shard)
+            return None if frame is None else self._expressed(node, frame)
         if isinstance(node, Union):
             frames = [self.frame(part) for part in node.parts]
             names = [quoted(name) for name in node.names()]
             found = [frame.selectExpr(*names, WEIGHT) for frame in frames if frame is not None]
             return _all(found) if found else None
         return self._operator(node)
+
+    def _expressed(
+        self, node: Filter | Project | Generate | Recompute, frame: DataFrame
+    ) -> DataFrame:
+        """What the engine computes, one row or one group after another."""
+        if isinstance(node, Filter):
+            return frame.where(node.condition)
+        shard = [] if distribution(node) is None else [SHARD]
+        if isinstance(node, Generate):
+            fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
+            made = f"{node.generator} AS ({fresh})"
+            return frame.selectExpr(*map(quoted, node.kept), WEIGHT, *shard, made)
+        groups = [] if isinstance(node, Project) else node.input.groups
+        fixed = node.columns[: len(node.columns) - len(node.expressions)]
+        named = zip(node.expressions, node.names()[len(fixed) :], strict=True)
+        texts = [f"{text} AS {quoted(name)}" for text, name in named]
+        if isinstance(node, Project) or node.rows_stay:
+            return frame.selectExpr(*map(quoted, (c.name for c in fixed)), *texts, WEIGHT, *shard)
+        by = [*map(quoted, groups), WEIGHT]
+        expr = functions.expr if isinstance(self._session, SparkSession) else connect.functions.expr
+        return frame.groupBy(*by).agg(*map(expr, texts))
+
+    def _constant(self, node: Constant) -> DataFrame | None:
+        """All of its rows are new when a view is loaded, and never again."""
+        if self._step.start is not None:
+            return None
+        names = ", ".join(map(quoted, (*node.names(), WEIGHT)))
+        rows = ", ".join(f"({', '.join((*row, '1L'))})" for row in node.rows)
+        if not rows:
+            nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.columns]
+            rows = f"({', '.join((*nulls, '0L'))})"
+        frame = self._session.sql(f"SELECT * FROM VALUES {rows} AS rows({names})")
+        return frame if node.rows else frame.where("false")
 
     def _source(self, node: Source) -> DataFrame | None:
         end = self._step.end[node.table]
@@ -115,7 +154,7 @@ class Program:
 
     def _operator(self, node: Node) -> DataFrame | None:
         frames = [self.frame(one) for one in node.inputs()]
-        if isinstance(node, Aggregate):
+        if isinstance(node, Aggregate | Touched):
             frames = [self._seeded(node, frames[0])]
         present = {i: frame for i, frame in enumerate(frames) if frame is not None}
         if not present:
@@ -132,7 +171,7 @@ class Program:
         )
         return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
 
-    def _seeded(self, node: Aggregate, frame: DataFrame | None) -> DataFrame | None:
+    def _seeded(self, node: Aggregate | Touched, frame: DataFrame | None) -> DataFrame | None:
         """A global aggregate has a row even over nothing: a row of weight 0 makes it."""
         if self._step.start is not None or node.groups or frame is None:
             return frame

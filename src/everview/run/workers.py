@@ -24,6 +24,7 @@ from everview.operators.join import JoinOperator
 from everview.operators.sink import ViewSink
 from everview.operators.threshold import ThresholdOperator
 from everview.operators.topk import TopKOperator
+from everview.operators.touched import ReplaceOperator, TouchedOperator
 from everview.plan.nodes import Node, node_of
 from everview.run.guarding import guarded
 from everview.run.turns import in_turn, turn
@@ -39,6 +40,8 @@ _OPERATORS: dict[str, Any] = {
     "join": JoinOperator,
     "threshold": ThresholdOperator,
     "top-k": TopKOperator,
+    "touched": TouchedOperator,
+    "replace": ReplaceOperator,
 }
 _CHUNK_ROWS = 1 << 17
 

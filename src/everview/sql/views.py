@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from everview.errors import InvalidSql, TableExists, UnsupportedSql
+from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql
+from everview.plan.inline import inline_views
 from everview.plan.keys import view_key
+from everview.plan.nodes import node_of
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.sql.parsing import Statement
@@ -22,8 +24,8 @@ SHARDS = (12, 6, 2, 0)
 
 CONSISTENCIES = ("strong", "complete")
 _FORMS = (
-    "of views there are CREATE MATERIALIZED VIEW name AS query, DROP VIEW name, SHOW VIEWS, "
-    "EXPLAIN name, EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
+    "of views there are CREATE MATERIALIZED VIEW name AS query, DROP VIEW name [CASCADE], "
+    "SHOW VIEWS, EXPLAIN name, EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
 )
 
 
@@ -66,18 +68,19 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         raise TableExists(f"there is a table {name}; a view needs a name of its own")
     if db.store.document(f"view/{name.lower()}") is not None:
         raise TableExists(f"view {name} exists already; drop it first with DROP VIEW {name}")
-    schemas = [db.store.describe(table) for table in db.tables()]
-    try:
-        plan, order = translate(start("spark").session, query, schemas)
-    except InvalidSql:
-        _refuse_views_over_views(db, statement)
-        raise
+    relations = {table: db.store.describe(table).columns for table in db.tables()}
+    plans = {view["name"]: node_of(view["plan"]) for view in db.store.documents("view/").values()}
+    relations |= {view: plan.columns for view, plan in plans.items()}
+    plan, order = translate(start("spark").session, query, relations)
     plan = improve(plan)
+    views = sorted(plan.tables() & set(plans))
+    plan = inline_views(plan, plans)
     return {
         "name": name,
         "sql": query,
         "plan": plan.text,
         "tables": sorted(plan.tables()),
+        "views": views,
         "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in order],
         "consistency": options.get("consistency", CONSISTENCIES[0]),
@@ -112,20 +115,11 @@ def _shards(db: Database) -> list[int]:
     return list(SHARDS[:cores] if cores < 3 else SHARDS)
 
 
-def _refuse_views_over_views(db: Database, statement: Statement) -> None:
-    words = {token.text.lower() for token in statement.tokens[5:]}
-    if used := [view for view in db.views() if view.lower() in words]:
-        raise UnsupportedSql(
-            f"{used[0]} is a view, and views over views can't be maintained yet; write its query "
-            f"in parentheses instead: FROM (SELECT ...) AS {used[0]}"
-        )
-
-
 def _create(db: Database, statement: Statement) -> Result:
     view = define(db, statement)
     db.store.store_documents({f"view/{view['name'].lower()}": view})
-    tables = ", ".join(view["tables"])
-    return Result(message=f"view {view['name']} created over {tables}; maintain() loads it")
+    over = ", ".join([*view["tables"], *view["views"]]) or "constants"
+    return Result(message=f"view {view['name']} created over {over}; maintain() loads it")
 
 
 def _explain(db: Database, statement: Statement, words: list[str]) -> Result:
@@ -161,13 +155,42 @@ def _name(statement: Statement, words: list[str]) -> str:
 
 
 def _drop(db: Database, statement: Statement, at: int) -> Result:
-    from everview.run.maintainer import forget_view
+    from everview.run.maintainer import forget_views
 
-    if at >= len(statement.tokens):
-        raise InvalidSql("write DROP VIEW name")
-    name = db.view(statement.tokens[at].text).name
-    forget_view(db.store, name)
-    return Result(message=f"view {name} dropped")
+    name, cascade = _dropped(db, statement, at)
+    if name is None:
+        return Result(message="there was no such view")
+    gone = [name, *views_over(db, name)]
+    if len(gone) > 1 and not cascade:
+        raise InUse(
+            f"view {name} is read by view {', '.join(gone[1:])}; drop all of them with DROP VIEW "
+            f"{name} CASCADE"
+        )
+    forget_views(db.store, gone)
+    return Result(message=f"view{'s' * (len(gone) > 1)} {', '.join(gone)} dropped")
+
+
+def _dropped(db: Database, statement: Statement, at: int) -> tuple[str | None, bool]:
+    """The view that DROP VIEW [IF EXISTS] name [CASCADE] names, None if it may be missing and is;
+    and whether those go too that read it."""
+    words = [token.text for token in statement.tokens]
+    upper = [word.upper() for word in words]
+    lenient = upper[at : at + 2] == ["IF", "EXISTS"]
+    at += 2 * lenient
+    cascade = upper[at + 1 :] == ["CASCADE"]
+    if at >= len(words) or (len(words) > at + 1 and not cascade):
+        raise InvalidSql("write DROP VIEW [IF EXISTS] name [CASCADE]")
+    if lenient and words[at].lower() not in {view.lower() for view in db.views()}:
+        return None, cascade
+    return db.view(words[at]).name, cascade
+
+
+def views_over(db: Database, name: str) -> list[str]:
+    """The views that read a view, directly or through others."""
+    views = db.store.documents("view/").values()
+    direct = [view["name"] for view in views if name in view.get("views", ())]
+    further = [one for view in direct for one in views_over(db, view)]
+    return list(dict.fromkeys([*direct, *further]))
 
 
 def _show(db: Database) -> Result:

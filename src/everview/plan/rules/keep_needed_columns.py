@@ -7,13 +7,18 @@ from dataclasses import replace
 
 from everview.plan.nodes import (
     Aggregate,
+    Constant,
     Filter,
+    Generate,
     Join,
     Node,
     Project,
+    Recompute,
+    Replace,
     Source,
     Threshold,
     TopK,
+    Touched,
     Union,
 )
 from everview.schema import quoted, unquoted
@@ -29,6 +34,12 @@ def _kept(node: Node, needed: set[str]) -> Node:
         kept = [i for i, name in enumerate(node.names()) if name in needed] or [0]
         columns = tuple(node.columns[i] for i in kept)
         return replace(node, columns=columns, read=tuple(node.read[i] for i in kept))
+    if isinstance(node, Constant):
+        return node
+    if isinstance(node, Generate):
+        return _of_generate(node, needed)
+    if isinstance(node, Replace):
+        return _of_replace(node, needed)
     if isinstance(node, Filter):
         below = _kept(node.input, needed | _used(node.condition))
         return replace(node, input=below, columns=below.columns)
@@ -41,7 +52,7 @@ def _kept(node: Node, needed: set[str]) -> Node:
     if isinstance(node, Join):
         return _of_join(node, needed)
     if isinstance(node, Aggregate):
-        arguments = {call.argument for call in node.calls if call.argument}
+        arguments = {name for call in node.calls for name in (call.argument, call.other) if name}
         below = _exactly(node.input, _wanted(node.input, arguments | set(node.groups)))
         return replace(node, input=below)
     if isinstance(node, Threshold):
@@ -65,15 +76,44 @@ def _of_project(node: Project, needed: set[str]) -> Node:
     return replace(node, input=below, expressions=texts, columns=columns)
 
 
+def _of_generate(node: Generate, needed: set[str]) -> Node:
+    kept = tuple(name for name in node.kept if name in needed)
+    below = _kept(node.input, {*kept, *_used(node.generator)})
+    columns = (*map(node.column, kept), *node.columns[len(node.kept) :])
+    return replace(node, input=below, kept=kept, columns=columns)
+
+
+def _of_replace(node: Replace, needed: set[str]) -> Node:
+    """What is recomputed and not needed is not computed; groups are needed in any case."""
+    computed = node.input
+    fixed = computed.input.columns if computed.rows_stay else map(node.column, node.groups)
+    names = [column.name for column in fixed]
+    made = zip(computed.expressions, node.names()[len(names) :], strict=True)
+    kept = [(text, name) for text, name in made if name in needed]
+    wanted = {*node.groups, *(word for text, _ in kept for word in _used(text))}
+    if computed.rows_stay:
+        wanted |= needed
+    touched = computed.input
+    below = _exactly(touched.input, _wanted(touched.input, wanted))
+    touched = Touched(below.columns, below, touched.groups)
+    stay = touched.names() if computed.rows_stay else list(node.groups)
+    columns = tuple(map(node.column, [*stay, *(name for _, name in kept)]))
+    computed = Recompute(columns, touched, tuple(text for text, _ in kept), computed.rows_stay)
+    return replace(node, input=computed, columns=columns)
+
+
 def _of_join(node: Join, needed: set[str]) -> Node:
     names = node.names()
-    shown = dict(zip(node.right.names(), names[len(node.left.columns) :], strict=False))
+    given = () if node.how == "existence" else names[len(node.left.columns) :]
+    shown = dict(zip(node.right.names(), given, strict=False))
     of_left = {name for name in node.left.names() if name in needed} | set(node.left_keys)
     of_right = {n for n, name in shown.items() if name in needed} | set(node.right_keys)
     left = _exactly(node.left, _wanted(node.left, of_left))
     right = _exactly(node.right, _wanted(node.right, of_right))
     columns = [node.column(name) for name in left.names()]
-    if node.how in ("inner", "left"):
+    if node.how == "existence":
+        columns.append(node.columns[-1])
+    elif node.how not in ("semi", "anti"):
         columns += [node.column(shown[name]) for name in right.names()]
     return replace(node, left=left, right=right, columns=tuple(columns))
 

@@ -1,0 +1,117 @@
+"""Rows of an operator's input kept by key, and found again by the keys of a delta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec.groups import GroupCodec
+from everview.operators.bags import Bagged, BagRows, bagged, no_rows
+from everview.operators.base import State
+from everview.schema import Column
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Rows of one side under keys of a delta of the other: `keys` are places in its unique keys,
+    ascending; `counts` say how often each row is there."""
+
+    keys: np.ndarray
+    counts: np.ndarray
+    rows: pa.Table
+
+    def pairs(self, delta: Bagged) -> tuple[np.ndarray, np.ndarray]:
+        """Places in the delta and here, for every pair of rows with equal keys."""
+        numbers = np.arange(len(delta.unique))
+        starts = np.searchsorted(self.keys, numbers)
+        lengths = (np.searchsorted(self.keys, numbers, "right") - starts)[delta.which]
+        mine = np.repeat(np.arange(len(delta.which)), lengths)
+        within = np.arange(len(mine)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return mine, starts[delta.which][mine] + within
+
+
+class Side:
+    """One input: its rows as keys and bodies, and what is kept of it.
+
+    `keys_of_other` are the columns by which a delta of the other input has the same keys;
+    `null_safe[i]`: NULL is a key like others in the i-th column. With `counted`, rows are only
+    counted, and no columns are kept.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        keys: tuple[str, ...],
+        keys_of_other: tuple[str, ...],
+        null_safe: tuple[bool, ...],
+        tag: int = 0,
+        counted: bool = False,
+    ) -> None:
+        self._tag = tag
+        self._names = [column.name for column in columns]
+        self._keys = keys
+        self._keys_of_other = keys_of_other
+        types = {column.name: column.type for column in columns}
+        key_columns = [Column(str(i), types[name]) for i, name in enumerate(keys)]
+        self._codec = GroupCodec(key_columns)
+        safe = zip(keys, null_safe, strict=True)
+        self._strict = [name for name, null_is_equal in safe if not null_is_equal]
+        self._counted = counted
+        # equal keys of a float type may differ in their bits, so they are kept with the row
+        exact = [not pa.types.is_floating(types[name]) for name in keys]
+        self._from_key = {n: i for i, n in enumerate(keys) if exact[i]}
+        stored = [c for c in columns if c.name not in self._from_key and not counted]
+        self._bodies = BagRows(stored)
+
+    def read(self, delta: pa.Table) -> tuple[Bagged, pa.Table]:
+        """The delta by key, and those of its rows that equal no key."""
+        if delta.num_rows == 0:
+            return no_rows(delta), delta
+        present = np.ones(delta.num_rows, np.bool_)
+        for name in self._strict:
+            if delta[name].null_count:
+                present &= delta[name].is_valid().to_numpy()
+        keyless = delta.filter(pa.array(~present))
+        if keyless.num_rows:
+            delta = delta.filter(pa.array(present))
+        columns = {str(i): delta[name] for i, name in enumerate(self._keys)}
+        keys = self._codec.encode(pa.table(columns) if columns else delta, self._tag)
+        return bagged(delta, keys, self._bodies.encode(delta)), keyless
+
+    def keep(self, delta: Bagged, state: State) -> None:
+        if not self._counted:
+            delta.change(state)
+
+    def kept(self, other: Bagged, state: State) -> Matches:
+        """What is kept of this side under the keys of a delta of the other."""
+        tag = bytes([self._tag])
+        keys = [tag + key[1:] for key in other.unique.to_pylist()]
+        places, bodies, counts = state.get_bags(keys)
+        stored = self._bodies.decode(bodies)
+        first = np.searchsorted(other.which, np.arange(len(other.unique)))
+        at = pa.array(first[places])
+        columns = {
+            name: other.rows[self._keys_of_other[self._from_key[name]]].take(at)
+            if name in self._from_key
+            else stored[name]
+            for name in self._names
+        }
+        return Matches(places, counts.astype(np.int64), pa.table(columns))
+
+    def changed(self, mine: Bagged, other: Bagged) -> Matches:
+        """A delta of this side under the keys of one of the other."""
+        found = pc.index_in(untagged(mine), untagged(other)).fill_null(-1).to_numpy()
+        keys = found[mine.which] if len(mine.which) else np.zeros(0, np.int64)
+        rows = np.flatnonzero(keys >= 0)
+        rows = rows[np.argsort(keys[rows], kind="stable")]
+        return Matches(keys[rows], mine.weights[rows], mine.rows.take(pa.array(rows)))
+
+
+def untagged(changed: Bagged, tag: int = 0) -> pa.BinaryArray:
+    """Keys as they are for both sides, with a tag for what is kept under them; of a join without
+    keys they are that one byte, as LMDB has no empty ones."""
+    return pc.binary_replace_slice(changed.unique, 0, 1, bytes([tag]))

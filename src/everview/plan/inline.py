@@ -1,0 +1,28 @@
+"""Views over views: where a plan reads a view, the view's own plan.
+
+Done after the rules, so that they leave the inner plan as it is: its operators are those of the
+inner view, and have its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from everview.plan.nodes import Node, Project, Source
+from everview.schema import quoted
+
+
+def inline_views(plan: Node, views: Mapping[str, Node]) -> Node:
+    """The plan with the plans of views, by name, in place of sources that are called so."""
+    if isinstance(plan, Source) and plan.table in views:
+        return Project(plan.columns, views[plan.table], tuple(map(quoted, plan.read)))
+    changed = {field.name: _inlined(getattr(plan, field.name), views) for field in fields(plan)}
+    return replace(plan, **changed)
+
+
+def _inlined(value: Any, views: Mapping[str, Node]) -> Any:
+    if isinstance(value, Node):
+        return inline_views(value, views)
+    return tuple(_inlined(one, views) for one in value) if isinstance(value, tuple) else value

@@ -1,0 +1,9 @@
+"""Spark's optimizer as our SQL front end: a query's optimized plan, translated into plan nodes.
+
+The only code that looks into Spark. Tables are shown to Spark empty, with their types and
+nullability; a view's columns have the names, types and nullability that Spark gives them.
+"""
+
+from everview.sql.catalyst.front import translate
+
+__all__ = ["translate"]

@@ -1,0 +1,219 @@
+"""Catalyst's aggregates: those kept up to date by counts and sums, and those recomputed for the
+groups that a change touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from everview.errors import UnsupportedSql
+from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace, Touched
+from everview.schema import Column
+from everview.sql.catalyst.building import Given, project, unused
+from everview.sql.catalyst.scalars import attached
+from everview.sql.catalyst.trees import each, kind, numbers, value, walk
+
+if TYPE_CHECKING:
+    from everview.sql.catalyst.translation import Translation
+
+# of values that are all the same to them, first and any_value give the least, last the greatest
+INCREMENTAL = {
+    "Count": "count",
+    "Sum": "sum",
+    "Average": "avg",
+    "Min": "min",
+    "Max": "max",
+    "First": "min",
+    "AnyValue": "min",
+    "Last": "max",
+    "StddevSamp": "stddev_samp",
+    "StddevPop": "stddev_pop",
+    "VarianceSamp": "var_samp",
+    "VariancePop": "var_pop",
+    "CovSample": "covar_samp",
+    "CovPopulation": "covar_pop",
+    "Corr": "corr",
+}
+_ANY_OF = ("min", "max")
+_OF_PAIRS = ("covar_samp", "covar_pop", "corr")
+BY_TOUCHED_GROUP = {
+    *("Skewness", "Kurtosis", "RegrSlope", "RegrIntercept", "RegrR2", "RegrSXY"),
+    *("RegrReplacement", "BitAndAgg", "BitOrAgg", "BitXorAgg"),
+    *("Percentile", "PercentileCont", "PercentileDisc", "Median", "Mode"),
+    *("MaxBy", "MinBy", "CollectList", "CollectSet", "ListAgg"),
+}
+APPROXIMATE = {
+    "HyperLogLogPlusPlus": "count(DISTINCT ...)",
+    "ApproximatePercentile": "percentile(...)",
+    "HistogramNumeric": "a GROUP BY of ranges",
+    "CountMinSketchAgg": "a GROUP BY",
+    "BloomFilterAggregate": "a join",
+}
+_LISTS = ("CollectList", "CollectSet")
+
+
+def aggregate(given: Translation, plan: Any) -> Node:
+    """Arguments computed, then aggregated, then the outputs computed from the results."""
+    node = given.node(plan.child())
+    outputs = list(each(plan.aggregateExpressions()))
+    groupings = list(each(plan.groupingExpressions()))
+    node = attached(given, node, [*groupings, *outputs])
+    columns, texts = Given(node), given.expressions
+    groups = [columns.name_of(texts.cast(one), texts.typed("group", one)) for one in groupings]
+    calls = _Calls(given, columns, tuple(groups))
+    made = tuple(calls.output(value(output)) for output in outputs)
+    return project(calls.node(), texts.columns(outputs), made)
+
+
+@dataclass
+class _Calls:
+    """The aggregate functions of one SELECT, by how they are maintained."""
+
+    given: Translation
+    columns: Given
+    groups: tuple[str, ...]
+    kept: dict[Call, Column] = field(default_factory=dict)
+    recomputed: dict[str, Column] = field(default_factory=dict)
+
+    def output(self, expression: Any) -> str:
+        """An output as text over groups and calls; notes the calls found in it."""
+        texts = self.given.expressions
+
+        def replaced(found: Any) -> Any:
+            if kind(found) == "AggregateExpression":
+                return texts.reference(found, self._noted(found).name)
+            if any(kind(part) == "AggregateExpression" for part in walk(found)):
+                return None
+            known = self.columns.texts.get(texts.cast(found))
+            return texts.reference(found, known) if known in self.groups else None
+
+        return texts.cast(expression, texts.rewrite(expression, replaced))
+
+    def node(self) -> Node:
+        """The aggregate; two, joined by their groups, if its calls are maintained in two ways."""
+        below = self.columns.project()
+        groups = tuple(self.columns.columns[name] for name in self.groups)
+        if not self.recomputed:
+            return Aggregate((*groups, *self.kept.values()), below, self.groups, tuple(self.kept))
+        touched = Touched(below.columns, below, self.groups)
+        made = (*groups, *self.recomputed.values())
+        computed = Recompute(made, touched, tuple(self.recomputed), False)
+        replaced = Replace(made, computed, self.groups, always=not self.groups)
+        if not self.kept:
+            return replaced
+        kept = Aggregate((*groups, *self.kept.values()), below, self.groups, tuple(self.kept))
+        again = [replace(c, name=unused(c.name, kept.names())) for c in groups]
+        return Join(
+            (*kept.columns, *again, *self.recomputed.values()),
+            kept,
+            replaced,
+            "inner",
+            self.groups,
+            self.groups,
+            (True,) * len(groups),
+            replicated=not groups,
+        )
+
+    def _noted(self, expression: Any) -> Column:
+        function = expression.aggregateFunction()
+        name = kind(function)
+        number = len(self.kept) + len(self.recomputed)
+        column = self.given.expressions.typed(f"call_{number}", expression)
+        pairs_once = expression.isDistinct() and INCREMENTAL.get(name) in _OF_PAIRS
+        if name in INCREMENTAL and not pairs_once:
+            return self.kept.setdefault(self._call(expression, INCREMENTAL[name]), column)
+        if name in BY_TOUCHED_GROUP:
+            return self.recomputed.setdefault(self._text(expression), column)
+        if name in APPROXIMATE:
+            raise UnsupportedSql(
+                f"{expression.sql()} is an estimate, which may differ from one epoch to the next; "
+                f"use {APPROXIMATE[name]}, which a view keeps exactly"
+            )
+        raise UnsupportedSql(
+            f"the aggregate {expression.sql()} can't be maintained; count, sum, avg, min, max, "
+            "stddev, variance, corr, bit_and, max_by, collect_list, listagg, percentile and "
+            "others can"
+        )
+
+    def _call(self, expression: Any, name: str) -> Call:
+        """An aggregate kept up to date; what a FILTER leaves out is NULL to it."""
+        function = expression.aggregateFunction()
+        arguments = list(each(function.children()))
+        counted = [one for one in arguments if one.nullable() or name != "count"]
+        distinct = expression.isDistinct() and name not in _ANY_OF
+        condition = self._condition(expression)
+        if name == "count" and not counted and not distinct and condition is None:
+            return Call("count", None)
+        if name in _OF_PAIRS:
+            return self._of_pairs(name, arguments, condition)
+        if (name == "count" and len(counted) > 1) or (distinct and len(arguments) > 1):
+            return self._count_of_all(arguments if distinct else counted, condition, distinct)
+        texts = self.given.expressions
+        argument = (counted or arguments)[0]
+        column = texts.typed("argument", argument)
+        text = texts.cast(argument)
+        if condition is not None:
+            column = replace(column, nullable=True)
+            text = f"CASE WHEN {condition} THEN {text} END"
+        return Call(name, self.columns.name_of(text, column), distinct)
+
+    def _of_pairs(self, name: str, arguments: list[Any], condition: str | None) -> Call:
+        """A function of two arguments, which leaves out rows in which one of them is NULL."""
+        there = [f"({self.given.expressions.text(one)}) IS NOT NULL" for one in arguments]
+        wanted = " AND ".join([*there, *([f"({condition})"] if condition else [])])
+        column = Column("argument", pa.float64())
+        one, other = (
+            self.columns.name_of(
+                f"CASE WHEN {wanted} THEN {self.given.expressions.cast(argument)} END", column
+            )
+            for argument in arguments
+        )
+        return Call(name, one, False, other)
+
+    def _count_of_all(self, arguments: list[Any], condition: str | None, distinct: bool) -> Call:
+        """A count of rows in which no argument is NULL; of distinct ones, by a text of them all."""
+        texts = self.given.expressions
+        there = [f"({texts.text(one)}) IS NOT NULL" for one in arguments if one.nullable()]
+        wanted = " AND ".join([*there, *([f"({condition})"] if condition else [])]) or "true"
+        told = [f"CAST({texts.text(one)} AS STRING)" for one in arguments]
+        parts = ", ".join(f"length({one}), ':', {one}" for one in told)
+        text = f"CASE WHEN {wanted} THEN {f'concat({parts})' if distinct else '1'} END"
+        type_ = pa.string() if distinct else pa.int32()
+        return Call("count", self.columns.name_of(text, Column("argument", type_)), distinct)
+
+    def _condition(self, expression: Any) -> str | None:
+        """What a FILTER clause asks for."""
+        wanted = expression.filter()
+        return self.given.expressions.text(wanted.get()) if wanted.isDefined() else None
+
+    def _text(self, expression: Any) -> str:
+        """An aggregate as the engine computes it, over columns of the input."""
+        texts = self.given.expressions
+        condition = self._condition(expression)
+
+        def replaced(found: Any) -> Any:
+            if kind(found) == "SortOrder" or not numbers(found.references()):
+                return None
+            column = texts.typed("argument", found)
+            text = texts.cast(found)
+            if condition is not None:
+                column = replace(column, nullable=True)
+                text = f"CASE WHEN {condition} THEN {text} END"
+            return texts.reference(found, self.columns.name_of(text, column))
+
+        function = expression.aggregateFunction()
+        children = [texts.rewrite(child, replaced) for child in each(function.children())]
+        if kind(function) in ("MaxBy", "MinBy"):
+            return _by(function.prettyName(), *(str(child.sql()) for child in children))
+        made = function.withNewChildren(texts.sequence(children))
+        text = texts.aggregate(made, expression.isDistinct())
+        return f"sort_array({text})" if kind(function) in _LISTS else text
+
+
+def _by(function: str, shown: str, by: str) -> str:
+    """max_by or min_by; of rows that are equal in what they are compared by, what they show
+    decides."""
+    both = f"named_struct('by', {by}, 'shown', {shown})"
+    return f"{function}({shown}, CASE WHEN {by} IS NOT NULL THEN {both} END)"

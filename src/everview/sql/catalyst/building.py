@@ -1,0 +1,72 @@
+"""Plan nodes built with names that don't collide and projections that do something."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+
+from sqlglot.dialects import Spark
+
+from everview.plan.nodes import Node, Project
+from everview.schema import Column, quoted, unquoted
+
+_WORDS = set(Spark.Tokenizer.KEYWORDS) | {
+    *("BY", "GROUP", "ORDER", "USER", "SESSION_USER", "CURRENT_USER", "SORT", "CLUSTER"),
+    *("CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "DISTRIBUTE"),
+}
+
+
+class Given:
+    """Columns for expressions: the input's own where they are no more than that, else computed.
+
+    With `keep`, the input's columns come first, needed or not.
+    """
+
+    def __init__(self, node: Node, keep: bool = False) -> None:
+        self._node = node
+        kept = node.columns if keep else ()
+        self.columns = {column.name: column for column in kept}
+        self.texts = {column.name: column.name for column in kept}
+
+    def name_of(self, text: str, column: Column) -> str:
+        """The name of the column with that text, added when it is new."""
+        if text not in self.texts:
+            own = text in self._node.names()
+            name = text if own else unused(column.name, [*self.columns, *self._node.names()])
+            self.texts[text] = name
+            self.columns[name] = replace(column, name=name)
+        return self.texts[text]
+
+    def project(self) -> Node:
+        return project(self._node, tuple(self.columns.values()), tuple(self.texts))
+
+
+def project(node: Node, columns: tuple[Column, ...], texts: tuple[str, ...]) -> Node:
+    """A projection; none where it would give the node's own columns."""
+    named = tuple(unquoted(text) for text in texts)
+    if named == tuple(node.names()) == tuple(column.name for column in columns):
+        return node
+    return Project(columns, node, texts)
+
+
+def only(node: Node, wanted: Node) -> Node:
+    """The node with no more columns than those of another."""
+    return project(node, wanted.columns, tuple(map(quoted, wanted.names())))
+
+
+def plain(name: str) -> str:
+    """A name that needs no quotes on any engine."""
+    bare = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if not bare[:1].isalpha():
+        return f"c{bare}"
+    return f"{bare}_" if bare.upper() in _WORDS else bare
+
+
+def unused(name: str, taken: Iterable[str]) -> str:
+    """The name, with a number if another has it; names that differ only in case are the same."""
+    lower = {one.lower() for one in taken}
+    if name.lower() not in lower:
+        return name
+    return next(new for n in count(2) if (new := f"{name}_{n}").lower() not in lower)

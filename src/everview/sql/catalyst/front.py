@@ -1,0 +1,87 @@
+"""A query given to Spark's optimizer, and what it refuses at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
+
+from everview.errors import UnsupportedSql
+from everview.plan.nodes import Node, Order
+from everview.run.engine import readable
+from everview.schema import Column, sql_name
+from everview.sql.catalyst.texts import check_texts
+from everview.sql.catalyst.translation import Translation
+from everview.sql.catalyst.trees import each, kind, walk
+
+_RULES = "org.apache.spark.sql.catalyst.optimizer."
+EXCLUDED = ",".join(
+    _RULES + rule
+    for rule in (
+        "DecimalAggregates",
+        "MergeSubplans",
+        "InferWindowGroupLimit",
+        "InjectRuntimeFilter",
+        "ConvertToLocalRelation",
+        "PropagateEmptyRelation",
+        "NormalizeFloatingNumbers",
+    )
+)
+_OF_THE_MOMENT = {
+    *("CurrentDate", "CurrentTimestamp", "CurrentTime", "CurrentBatchTimestamp", "Now"),
+    *("LocalTimestamp", "CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"),
+}
+
+
+def translate(
+    session: SparkSession, query: str, relations: Mapping[str, tuple[Column, ...]]
+) -> tuple[Node, tuple[Order, ...]]:
+    """The plan of a query over relations, and the order its rows are read in.
+
+    Raises `InvalidSql`, or `UnsupportedSql` naming the node.
+    """
+    spark = session.newSession()
+    spark.conf.set("spark.sql.optimizer.excludedRules", EXCLUDED)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        for name, columns in relations.items():
+            frame = spark.createDataFrame([], _shown(name, columns))
+            frame.createOrReplaceTempView(f"`{name}`")
+        frame = spark.sql(query)
+        names = frame.schema.names
+        execution: Any = frame._jdf.queryExecution()
+        _check_steady(execution.analyzed())
+        plan: Any = execution.optimizedPlan()
+    except PySparkException as error:
+        raise readable(error) from error
+    translation = Translation(spark)
+    node = translation.view(plan, names)
+    check_texts(spark, node)
+    return node, translation.order(plan, names)
+
+
+def _check_steady(plan: Any) -> None:
+    """Refuse what Spark would replace by its value of this moment."""
+    for node in walk(plan):
+        for expression in each(node.expressions()):
+            for part in walk(expression):
+                if kind(part) in _OF_THE_MOMENT:
+                    raise UnsupportedSql(
+                        f"{part.sql()} changes by itself, which no change of a table tells; "
+                        "store the moment in a column and compare with that"
+                    )
+
+
+def _shown(name: str, columns: tuple[Column, ...]) -> StructType:
+    """A relation as Spark is to see it; each column knows which one it is of."""
+    of = {"table": name}
+    return StructType([StructField(c.name, _parsed(c), c.nullable, of) for c in columns])
+
+
+def _parsed(column: Column) -> DataType:
+    parsed: Any = StructType.fromDDL(f"c {sql_name(column.type)}")
+    spark_type: DataType = parsed[0].dataType
+    return spark_type

@@ -1,0 +1,66 @@
+"""Scalar subqueries: as a column beside the rows, or as a threshold they are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from everview.plan.nodes import Join, Node, Project, Threshold
+from everview.schema import quoted
+from everview.sql.catalyst.building import only, unused
+from everview.sql.catalyst.trees import each, kind, numbers, subqueries
+
+if TYPE_CHECKING:
+    from everview.sql.catalyst.translation import Translation
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def attached(given: Translation, node: Node, expressions: list[Any]) -> Node:
+    """The node with a column for every scalar subquery in the expressions."""
+    scalars = given.expressions.scalars
+    for subquery in [found for one in expressions for found in subqueries(one)]:
+        number = subquery.exprId().id()
+        if number in scalars and scalars[number] in node.names():
+            continue
+        inner, (found, *_) = given.apart(subquery.plan())
+        column = replace(found, name="scalar", nullable=True)
+        scalar = Project((column,), inner, (quoted(found.name),))
+        shown = replace(column, name=unused("scalar", node.names()))
+        scalars[number] = shown.name
+        node = Join((*node.columns, shown), node, scalar, "single", (), (), (), True)
+    return node
+
+
+def compared(given: Translation, node: Node, condition: Any) -> Node:
+    """Rows that compare with a scalar subquery."""
+    sides = list(each(condition.children()))
+    comparison = _COMPARISONS.get(kind(condition))
+    if comparison is not None and subqueries(sides[0]):
+        sides, comparison = sides[::-1], _FLIPPED[comparison]
+    alone = len(sides) == 2 and not subqueries(sides[0]) and _is_scalar(sides[1])
+    if comparison is None or not alone:
+        return only(given.filtered(attached(given, node, [condition]), [condition]), node)
+    (subquery,) = subqueries(sides[1])
+    inner, (found, *_) = given.apart(subquery.plan())
+    texts = given.expressions
+
+    def replaced(part: Any) -> Any:
+        return texts.reference(part, found.name) if kind(part) == "ScalarSubquery" else None
+
+    value = texts.typed("scalar", sides[1])
+    scalar = Project((value,), inner, (texts.cast(texts.rewrite(sides[1], replaced)),))
+    rows, (column,) = given.computed(node, [sides[0]], "compared")
+    return only(Threshold(rows.columns, rows, scalar, column, comparison), node)
+
+
+def _is_scalar(expression: Any) -> bool:
+    """No more than one subquery and no column in it."""
+    return len(subqueries(expression)) == 1 and not numbers(expression.references())

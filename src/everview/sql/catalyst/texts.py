@@ -1,0 +1,38 @@
+"""Expressions as text, read again by Spark: what it doesn't understand is refused at CREATE."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from everview.delta import WEIGHT
+from everview.errors import UnsupportedSql
+from everview.plan.nodes import Filter, Generate, Node, Project, Recompute
+from everview.schema import Column, quoted, sql_name
+
+_WEIGHT = Column(WEIGHT, pa.int64())
+
+
+def check_texts(session: SparkSession, plan: Node) -> None:
+    """Raises `UnsupportedSql` for the first node of a plan whose text isn't SQL for Spark."""
+    for node in {one.identity: one for one in plan.walk()}.values():
+        if not isinstance(node, Filter | Project | Generate | Recompute):
+            continue
+        made, given = _made(node), (*node.input.columns, _WEIGHT)
+        shown = ", ".join(f"CAST(NULL AS {sql_name(c.type)}) AS {quoted(c.name)}" for c in given)
+        try:
+            session.sql(f"SELECT {made} FROM (SELECT {shown})").schema  # noqa: B018
+        except PySparkException as error:
+            raise UnsupportedSql(
+                f"a view can't keep the expression {made[:200]}, as Spark doesn't read its own "
+                "text of it; write it in another way"
+            ) from error
+
+
+def _made(node: Filter | Project | Generate | Recompute) -> str:
+    if isinstance(node, Filter):
+        return f"({node.condition}) AS c"
+    if isinstance(node, Generate):
+        return f"{node.generator} AS ({', '.join(map(quoted, node.names()[len(node.kept) :]))})"
+    return ", ".join(f"{text} AS c{i}" for i, text in enumerate(node.expressions)) or "1"

@@ -1,0 +1,314 @@
+"""Catalyst's logical plans as plan nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from everview.errors import InvalidSql, UnsupportedSql
+from everview.plan.nodes import (
+    Constant,
+    Filter,
+    Generate,
+    Node,
+    Order,
+    Project,
+    Source,
+    TopK,
+    Union,
+)
+from everview.schema import Column, quoted
+from everview.sql.catalyst.aggregates import aggregate
+from everview.sql.catalyst.building import Given, only, plain, project, unused
+from everview.sql.catalyst.expressions import Expressions
+from everview.sql.catalyst.joins import join
+from everview.sql.catalyst.scalars import attached, compared
+from everview.sql.catalyst.trees import (
+    conjuncts,
+    descending,
+    each,
+    kind,
+    nulls_first,
+    numbers,
+    subqueries,
+    value,
+)
+from everview.sql.catalyst.windows import window
+
+MOST_CONSTANTS = 10_000
+_OUTER = {"Explode": "explode", "PosExplode": "posexplode", "Inline": "inline"}
+
+
+class Translation:
+    """One walk over an optimized plan, from the leaves up."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self.expressions = Expressions(session._jvm)
+
+    def view(self, plan: Any, names: list[str]) -> Node:
+        """The plan with the view's own column names at its top."""
+        lower = [name.lower() for name in names]
+        if twice := [name for name in names if lower.count(name.lower()) > 1]:
+            raise InvalidSql(
+                f"the view would have two columns {twice[0]}; name one of them AS else"
+            )
+        node = self.node(plan)
+        shown = self.shown(node, plan)
+        columns = tuple(
+            Column(name, column.type, column.nullable)
+            for name, column in zip(names, shown, strict=True)
+        )
+        return Project(columns, node, tuple(quoted(column.name) for column in shown))
+
+    def shown(self, node: Node, plan: Any) -> list[Column]:
+        """The columns of a node that are the output of Catalyst's plan, in its order."""
+        names = self.expressions.names
+        return [node.column(names[output.exprId().id()]) for output in each(plan.output())]
+
+    def order(self, plan: Any, names: list[str]) -> tuple[Order, ...]:
+        """The order in which the view is to be read, as far as its columns say it."""
+        numbers = [output.exprId().id() for output in each(plan.output())]
+        while kind(plan) in ("Project", "GlobalLimit", "LocalLimit", "Offset"):
+            plan = plan.child()
+        found = []
+        for order in each(plan.order()) if kind(plan) == "Sort" else ():
+            column = order.child()
+            if kind(column) != "AttributeReference" or column.exprId().id() not in numbers:
+                break
+            name = names[numbers.index(column.exprId().id())]
+            found.append(Order(name, descending(order), nulls_first(order)))
+        return tuple(found)
+
+    def node(self, plan: Any) -> Node:
+        translate = NODES.get(kind(plan))
+        if translate is None:
+            raise UnsupportedSql(
+                f"a view with {kind(plan)} can't be maintained; views may select, filter, join, "
+                "aggregate, explode, use windows and set operations, and ORDER BY with LIMIT"
+            )
+        return translate(self, plan)
+
+    def apart(self, plan: Any) -> tuple[Node, list[Column]]:
+        """A plan whose columns may have the numbers of another part's, and what it shows."""
+        inner = Translation(self._session)
+        node = inner.node(plan)
+        return node, inner.shown(node, plan)
+
+    def filtered(self, node: Node, conditions: list[Any]) -> Node:
+        if not conditions:
+            return node
+        return Filter(node.columns, node, " AND ".join(map(self.expressions.text, conditions)))
+
+    def computed(
+        self, node: Node, expressions: list[Any], name: str
+    ) -> tuple[Node, tuple[str, ...]]:
+        """The node with columns for the expressions, and their names; as it is if it has them."""
+        node = attached(self, node, expressions)
+        given, texts = Given(node, keep=True), self.expressions
+        names = [given.name_of(texts.cast(one), texts.typed(name, one)) for one in expressions]
+        return given.project(), tuple(names)
+
+    def values(self, plan: Any) -> list[tuple[Any, ...]]:
+        """The rows of a plan that reads no table, as text; None where they are NULL."""
+        jvm: Any = self._session._jvm
+        rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._session._jsparkSession, plan)
+        found = DataFrame(rows, self._session)
+        shown = [
+            f"{'hex' if kind_ == 'binary' else 'string'}({quoted(f'c{i}')})"
+            for i, (_, kind_) in enumerate(found.dtypes)
+        ]
+        named = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
+        return [tuple(row) for row in named.limit(MOST_CONSTANTS + 1).selectExpr(*shown).collect()]
+
+
+def _source(given: Translation, plan: Any) -> Node:
+    attributes = list(each(plan.output()))
+    table = json.loads(attributes[0].metadata().json())["table"]
+    read = tuple(attribute.name() for attribute in attributes)
+    return Source(given.expressions.columns(attributes), table, read)
+
+
+def _one_row(given: Translation, plan: Any) -> Node:
+    return Constant((), ((),))
+
+
+def _constant(given: Translation, plan: Any) -> Node:
+    columns = given.expressions.columns(list(each(plan.output())))
+    rows = given.values(plan)
+    if len(rows) > MOST_CONSTANTS:
+        raise UnsupportedSql(
+            f"a view may have constants of {MOST_CONSTANTS:,} rows; put more of them in a table"
+        )
+    types = [attribute.dataType().sql() for attribute in each(plan.output())]
+    return Constant(columns, tuple(tuple(map(_literal, row, types)) for row in rows))
+
+
+def _literal(text: str | None, type_: str) -> str:
+    if text is None:
+        return f"CAST(NULL AS {type_})"
+    if type_ == "BINARY":
+        return f"X'{text}'"
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'" if type_ == "STRING" else f"CAST('{escaped}' AS {type_})"
+
+
+def _filter(given: Translation, plan: Any) -> Node:
+    node = given.node(plan.child())
+    conditions = list(conjuncts(plan.condition()))
+    node = given.filtered(node, [one for one in conditions if not subqueries(one)])
+    for condition in conditions:
+        if subqueries(condition):
+            node = compared(given, node, condition)
+    return node
+
+
+def _sort(given: Translation, plan: Any) -> Node:
+    """ORDER BY without LIMIT is only an order of reading."""
+    return given.node(plan.child())
+
+
+def _limit(given: Translation, plan: Any) -> Node:
+    """With the ORDER BY below it, the first rows; without one, any rows, always the same.
+
+    Catalyst may have moved projections between the two: they come after the first rows.
+    """
+    limit, below, offset = int(plan.limitExpr().value()), plan.child(), 0
+    while kind(below) in ("LocalLimit", "Offset"):
+        if kind(below) == "Offset":
+            offset = int(below.offsetExpr().value())
+        below = below.child()
+    projections, sort = [], below
+    while kind(sort) == "Project":
+        projections.append(sort)
+        sort = sort.child()
+    if kind(sort) != "Sort":
+        node = given.node(below)
+        return TopK(node.columns, node, (), limit, offset)
+    orders = list(each(sort.order()))
+    node = given.node(sort)
+    ordered, names = given.computed(node, [order.child() for order in orders], "order")
+    by = tuple(
+        Order(name, descending(order), nulls_first(order))
+        for name, order in zip(names, orders, strict=True)
+    )
+    node = only(TopK(ordered.columns, ordered, by, limit, offset), node)
+    for projection in reversed(projections):
+        node = _projected(given, node, projection)
+    return node
+
+
+def _offset(given: Translation, plan: Any) -> Node:
+    raise UnsupportedSql(
+        "a view with OFFSET and no LIMIT can't be maintained; write LIMIT n OFFSET m, which keeps "
+        "the n rows after the first m"
+    )
+
+
+def _local_limit(given: Translation, plan: Any) -> Node:
+    """Catalyst's hint to take few rows early; the limit itself is further up."""
+    return given.node(plan.child())
+
+
+def _project(given: Translation, plan: Any) -> Node:
+    return _projected(given, given.node(plan.child()), plan)
+
+
+def _projected(given: Translation, node: Node, plan: Any) -> Node:
+    outputs = list(each(plan.projectList()))
+    node = attached(given, node, outputs)
+    texts = tuple(given.expressions.cast(value(output)) for output in outputs)
+    return project(node, given.expressions.columns(outputs), texts)
+
+
+def _union(given: Translation, plan: Any) -> Node:
+    parts = [given.apart(child) for child in each(plan.children())]
+    columns = given.expressions.columns(list(each(plan.output())))
+    named = [
+        project(node, columns, tuple(quoted(column.name) for column in shown))
+        for node, shown in parts
+    ]
+    return Union(columns, tuple(named))
+
+
+def _expand(given: Translation, plan: Any) -> Node:
+    """Each row several times, with other values each time: an array of structs made rows."""
+    node = given.node(plan.child())
+    texts = given.expressions
+    outputs = list(each(plan.output()))
+    projections = [list(each(one)) for one in each(plan.projections())]
+    node = attached(given, node, [one for outer in projections for one in outer])
+    types = [output.dataType().sql() for output in outputs]
+    structs = []
+    for expressions in projections:
+        fields = [
+            f"'c{i}', CAST({texts.text(one)} AS {type_})"
+            for i, (one, type_) in enumerate(zip(expressions, types, strict=True))
+        ]
+        structs.append(f"named_struct({', '.join(fields)})")
+    return Generate(texts.columns(outputs), node, (), f"inline(array({', '.join(structs)}))")
+
+
+def _generate(given: Translation, plan: Any) -> Node:
+    """LATERAL VIEW, and functions of the SELECT list that give several rows."""
+    node = given.node(plan.child())
+    generator = plan.generator()
+    node = attached(given, node, [generator])
+    texts = given.expressions
+    if kind(generator) == "ReplicateRows":
+        return _replicated(given, node, plan)
+    made = list(each(plan.generatorOutput()))
+    fresh = numbers(plan.generatorOutput())
+    kept = [one for one in each(plan.output()) if one.exprId().id() not in fresh]
+    text = texts.text(generator)
+    if plan.outer():
+        name = _OUTER.get(kind(generator))
+        if name is None:
+            raise UnsupportedSql(
+                f"LATERAL VIEW OUTER {generator.sql()} can't be maintained; explode, posexplode "
+                "and inline can"
+            )
+        text = text.replace(f"{name}(", f"{name}_outer(", 1)
+    passing = tuple(texts.names[output.exprId().id()] for output in kept)
+    columns = [node.column(name) for name in passing]
+    for output in made:
+        name = unused(plain(output.name()), [column.name for column in columns])
+        texts.names[output.exprId().id()] = name
+        columns.append(texts.typed(name, output))
+    return Generate(tuple(columns), node, passing, text)
+
+
+def _replicated(given: Translation, node: Node, plan: Any) -> Node:
+    """Rows as often as their first column says: EXCEPT ALL and INTERSECT ALL."""
+    times, *columns = list(each(plan.generator().children()))
+    texts = given.expressions
+    kept = tuple(texts.names[column.exprId().id()] for column in columns)
+    for output, name in zip(each(plan.generatorOutput()), kept, strict=True):
+        texts.names[output.exprId().id()] = name
+    time = Column(unused("time", kept), pa.int32(), False)
+    text = f"explode(array_repeat(0, CAST({texts.text(times)} AS INT)))"
+    return Generate((*map(node.column, kept), time), node, kept, text)
+
+
+NODES: dict[str, Callable[[Translation, Any], Node]] = {
+    "LogicalRDD": _source,
+    "OneRowRelation": _one_row,
+    "LocalRelation": _constant,
+    "Range": _constant,
+    "Filter": _filter,
+    "Project": _project,
+    "Union": _union,
+    "Expand": _expand,
+    "Generate": _generate,
+    "Sort": _sort,
+    "GlobalLimit": _limit,
+    "LocalLimit": _local_limit,
+    "Offset": _offset,
+    "Join": join,
+    "Aggregate": aggregate,
+    "Window": window,
+}

@@ -1,0 +1,52 @@
+"""Catalyst's trees, seen through py4j."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def kind(thing: Any) -> str:
+    return str(thing.getClass().getSimpleName())
+
+
+def each(sequence: Any) -> Iterator[Any]:
+    items = sequence.iterator()
+    while items.hasNext():
+        yield items.next()
+
+
+def walk(tree: Any) -> Iterator[Any]:
+    yield tree
+    for child in each(tree.children()):
+        yield from walk(child)
+
+
+def numbers(attributes: Any) -> set[int]:
+    """What Catalyst tells columns apart by."""
+    return {attribute.exprId().id() for attribute in each(attributes)}
+
+
+def conjuncts(condition: Any) -> Iterator[Any]:
+    if kind(condition) == "And":
+        for child in each(condition.children()):
+            yield from conjuncts(child)
+    else:
+        yield condition
+
+
+def value(output: Any) -> Any:
+    """The expression of an output, without the name it is given."""
+    return output.child() if kind(output) == "Alias" else output
+
+
+def subqueries(expression: Any) -> list[Any]:
+    return [part for part in walk(expression) if kind(part) == "ScalarSubquery"]
+
+
+def descending(order: Any) -> bool:
+    return kind(order.direction()) == "Descending$"
+
+
+def nulls_first(order: Any) -> bool:
+    return kind(order.nullOrdering()) == "NullsFirst$"

@@ -1,0 +1,92 @@
+"""Window functions: recomputed for the partitions that a change touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from everview.delta import WEIGHT
+from everview.plan.nodes import Node, Recompute, Replace, Touched
+from everview.schema import quoted
+from everview.sql.catalyst.building import only, unused
+from everview.sql.catalyst.expressions import Expressions
+from everview.sql.catalyst.trees import each, kind, value
+
+if TYPE_CHECKING:
+    from everview.sql.catalyst.translation import Translation
+
+# of rows that are equal in ORDER BY, these give each its own, the others all the same
+_BY_PLACE = {"RowNumber", "NTile", "Lag", "Lead"}
+_RANKING = {*_BY_PLACE, "Rank", "DenseRank", "PercentRank", "CumeDist"}
+_BOUNDS = {
+    "UnboundedPreceding$": "UNBOUNDED PRECEDING",
+    "UnboundedFollowing$": "UNBOUNDED FOLLOWING",
+    "CurrentRow$": "CURRENT ROW",
+}
+
+
+def window(given: Translation, plan: Any) -> Node:
+    node = given.node(plan.child())
+    texts = given.expressions
+    outputs = list(each(plan.windowExpressions()))
+    keyed, groups = given.computed(node, list(each(plan.partitionSpec())), "partition")
+    touched = Touched(keyed.columns, keyed, groups)
+    columns, made = list(keyed.columns), []
+    for output in outputs:
+        name = unused("window", [column.name for column in columns])
+        columns.append(texts.typed(name, output))
+        made.append(_text(given, value(output), touched))
+        texts.names[output.exprId().id()] = name
+    computed = Recompute(tuple(columns), touched, tuple(made), True)
+    found = Replace(tuple(columns), computed, groups, always=False)
+    shown = replace(node, columns=(*node.columns, *columns[len(keyed.columns) :]))
+    return only(found, shown)
+
+
+def _text(given: Translation, expression: Any, touched: Touched) -> str:
+    """A window function over the rows of each group; the mark of a group that is only touched
+    stands apart by its weight."""
+    texts = given.expressions
+    function, spec = expression.windowFunction(), expression.windowSpec()
+    orders = [
+        f"{texts.text(order.child())} {order.direction().sql()} {order.nullOrdering().sql()}"
+        for order in each(spec.orderSpec())
+    ]
+    frame = spec.frameSpecification()
+    ranking = kind(function) in _RANKING
+    by_rows = not ranking and kind(frame.frameType()) == "RowFrame$"
+    if kind(function) in _BY_PLACE or (orders and by_rows):
+        orders += [quoted(column.name) for column in touched.columns]
+    over = [f"PARTITION BY {', '.join(map(quoted, (*touched.groups, WEIGHT)))}"]
+    if orders:
+        over.append(f"ORDER BY {', '.join(orders)}")
+    if not ranking:
+        bounds = (_bound(texts, frame.lower()), _bound(texts, frame.upper()))
+        over.append(f"{frame.frameType().sql()} BETWEEN {bounds[0]} AND {bounds[1]}")
+    text = _computed(texts, function, f"OVER ({' '.join(over)})")
+    return f"CAST({text} AS {expression.dataType().sql()})"
+
+
+def _bound(texts: Expressions, bound: Any) -> str:
+    """Where a frame begins or ends."""
+    if kind(bound) in _BOUNDS:
+        return _BOUNDS[kind(bound)]
+    if kind(bound) == "UnaryMinus":
+        return f"{texts.text(bound.child())} PRECEDING"
+    text = texts.text(bound)
+    return f"{text[1:]} PRECEDING" if text.startswith("-") else f"{text} FOLLOWING"
+
+
+def _computed(texts: Expressions, function: Any, over: str) -> str:
+    """The function over its window. An average of decimals is made from its sum, with one digit
+    more than it has: engines differ in how they round it."""
+    average = kind(function) == "AggregateExpression" and function.aggregateFunction()
+    if not average or kind(average) != "Average" or kind(average.dataType()) != "DecimalType":
+        return f"{texts.text(function)} {over}"
+    argument = texts.text(average.child())
+    if function.filter().isDefined():
+        argument = f"CASE WHEN {texts.text(function.filter().get())} THEN {argument} END"
+    type_ = average.child().dataType()
+    digits, scale = min(type_.precision() + 11, 38), min(type_.scale() + 1, 38)
+    total = f"CAST(sum({argument}) {over} AS DECIMAL({digits},{scale}))"
+    return f"{total} / CAST(nullif(count({argument}) {over}, 0) AS DECIMAL(20,0))"
