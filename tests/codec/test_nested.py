@@ -124,9 +124,7 @@ def test_groups_are_equal_exactly_when_their_values_are(table: Table) -> None:
     assert [groups.index(key) for key in groups] == [shown.index(row) for row in shown]
 
 
-def test_a_map_has_the_same_bytes_in_any_order_of_its_entries_and_comes_back_in_that_of_its_keys() -> (
-    None
-):
+def test_a_map_has_the_same_bytes_in_any_order_and_comes_back_in_that_of_its_keys() -> None:
     arrow = arrow_type("MAP<INT, STRING>")
     one = pa.array([[(300, "a"), (-1, "b"), (2, None)], None], arrow)
     other = pa.array([[(2, None), (300, "a"), (-1, "b")], None], arrow)

@@ -95,7 +95,7 @@ def get(ctx: click.Context, db: str, table: str, key: str) -> None:
     if row is None:
         click.echo(f"table {source.name} has no row with key {key}", err=True)
         ctx.exit(1)
-    click.echo(format_document(row))
+    click.echo(format_document(row, source.schema.arrow))
 
 
 @click.command()

@@ -132,7 +132,7 @@ class _Maps:
         encoded = self._entries.encode(entries)
         by = {
             "map": np.repeat(np.arange(len(array)), np.diff(offsets)),
-            "key": ordered(entries.field(0), self._rows_of),
+            "key": key_bytes(entries.field(0), self._rows_of),
             "entry": encoded,
         }
         order = pc.sort_indices(pa.table(by), [(name, "ascending") for name in by])
@@ -209,15 +209,15 @@ def items_of(array: pa.Array) -> tuple[Ints, pa.Array]:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
 
 
-def ordered(array: pa.Array, rows_of: RowsOf) -> pa.BinaryArray:
-    """Bytes that are equal exactly when the values are; in their order, unless these are nested."""
-    if is_nested(array.type):
-        return values_codec(array.type, rows_of).encode(normal(array))
-    return KeyCodec([Column("", array.type)]).encode([array])
+def key_bytes(keys: pa.Array, rows_of: RowsOf) -> pa.BinaryArray:
+    """Keys of maps as bytes, equal exactly when the keys are; in their order, unless nested."""
+    if is_nested(keys.type):
+        return values_codec(keys.type, rows_of).encode(normal(keys))
+    return KeyCodec([Column("key", keys.type)]).encode([keys])
 
 
 def normal(array: pa.Array) -> pa.Array:
-    """The values with one way to write each float: -0.0 is 0.0 and there is one NaN, as in Spark."""
+    """The values with equal floats written alike: -0.0 is 0.0 and there is one NaN, as in Spark."""
     arrow = array.type
     if pa.types.is_floating(arrow):
         zero, nan = (pa.scalar(value, arrow) for value in (0.0, np.nan))

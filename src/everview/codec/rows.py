@@ -36,7 +36,7 @@ from everview.codec.buffers import (
     word_sums,
     zeros,
 )
-from everview.codec.nested import Values, values_codec
+from everview.codec.nested import Values, key_bytes, values_codec
 from everview.errors import Damaged
 from everview.schema import Column, is_variable
 
@@ -233,6 +233,11 @@ def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
 def codec_of(arrow: pa.DataType) -> Values:
     """The codec of a type whose values have different lengths, as rows store them."""
     return values_codec(arrow, BareCodec)
+
+
+def map_keys(keys: pa.Array) -> pa.BinaryArray:
+    """Keys of maps as bytes, equal exactly when the keys are."""
+    return key_bytes(keys, BareCodec)
 
 
 def version_of(row: bytes | None) -> int:

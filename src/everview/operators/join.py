@@ -15,7 +15,7 @@ from everview.errors import Damaged
 from everview.operators.bags import Bagged, BagRows, bagged, no_rows
 from everview.operators.base import Operator, State
 from everview.plan.nodes import Join, Node
-from everview.schema import Column
+from everview.schema import Column, has_floats
 
 LEFT, RIGHT = 0, 1
 _COUNT = struct.Struct("<q")
@@ -152,8 +152,8 @@ class _Side:
         safe = zip(self._keys, join.null_safe, strict=True)
         self._strict = [name for name, null_is_equal in safe if not null_is_equal]
         self._counted = tag == RIGHT and join.how in ("semi", "anti")
-        # equal keys of a float type may differ in their bits, so they are kept with the row
-        exact = [not pa.types.is_floating(arrow) for arrow in types]
+        # equal keys that have floats may differ in their bits, so they are kept with the row
+        exact = [not has_floats(arrow) for arrow in types]
         self._from_key = {n: i for i, n in enumerate(self._keys) if exact[i]}
         stored = [c for c in node.columns if c.name not in self._from_key and not self._counted]
         self._bodies = BagRows(stored)
