@@ -194,8 +194,8 @@ class TableSchema:
         for column in map(self.column, key):
             if is_nested(column.type):
                 raise InvalidSchema(
-                    f"table {self.name}: column {column.name} of type {sql_name(column.type)} can't "
-                    "be part of a primary key; use columns of other types"
+                    f"table {self.name}: column {column.name} of type {sql_name(column.type)} "
+                    "can't be part of a primary key; use columns of other types"
                 )
         columns = tuple(
             replace(column, nullable=False) if column.name in key else column

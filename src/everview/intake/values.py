@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,10 @@ def store_values(
     """The values as a column of the stored type; None is NULL. Raises `Unfit`."""
     if is_nested(target):
         given = [_whole_value(value, nan_is_null) for value in values]
-        return store_parts(parts_of_values(given, target), target, store_values)
+        store = partial(store_values, nan_is_null=nan_is_null)
+        return store_parts(parts_of_values(given, target), target, store)
     found = set(map(type, values))
-    if nan_is_null and float in found:
+    if nan_is_null and any(issubclass(type_, float) for type_ in found):
         values = [None if value != value else value for value in values]
         found = set(map(type, values))
     if found <= _OWN[kind(target)]:

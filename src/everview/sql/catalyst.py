@@ -503,7 +503,7 @@ class _Translation:
         """The expression as text, of exactly the type that Spark resolved, on any engine."""
         text = str(expression.sql()) if renamed else self._text(expression)
         plain = _kind(expression) in ("AttributeReference", "Literal")
-        return text if plain else f"CAST({text} AS {expression.dataType().sql()})"
+        return text if plain else f"CAST({text} AS {expression.dataType().asNullable().sql()})"
 
     def _text(self, expression: Any) -> str:
         """The expression as text over our column names."""

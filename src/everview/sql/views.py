@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from everview.errors import InvalidSql, TableExists, UnsupportedSql
 from everview.plan.keys import view_key
+from everview.plan.ordering import check_ordered
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.sql.parsing import Statement
@@ -72,6 +73,7 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
     except InvalidSql:
         _refuse_views_over_views(db, statement)
         raise
+    check_ordered(plan, order)
     plan = improve(plan)
     return {
         "name": name,
