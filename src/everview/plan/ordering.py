@@ -17,14 +17,14 @@ def check_ordered(plan: Node, order: tuple[Order, ...]) -> None:
     for what, column in _ordered(plan, order):
         if is_nested(column.type):
             raise UnsupportedSql(
-                f"{what} {column.name}, a {sql_name(column.type)}, can't be maintained yet; take a "
-                "field or an element of it"
+                f"{what} {column.name}, of type {sql_name(column.type)}, can't be maintained yet; "
+                "take a field or an element of it"
             )
     for node in plan.walk():
         for column in map(node.column, node.groups) if isinstance(node, Aggregate) else ():
             if _has_map(column.type):
                 raise UnsupportedSql(
-                    f"GROUP BY or DISTINCT of {column.name}, a {sql_name(column.type)}, can't be "
+                    f"GROUP BY of a value of type {sql_name(column.type)} can't be "
                     "maintained yet; take an element of it"
                 )
 
