@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from everview.schema import arrow_type
+from everview.schema import arrow_type, is_nested, quoted, sql_name
 
 TYPES = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(5,2)",
@@ -18,11 +18,33 @@ TYPES = (
 )  # fmt: skip
 
 _EPOCH = dt.datetime(1970, 1, 1)
+_FIELDS = ("a", "B", "odd name", "d`q", "\u00e9", "x: y<")
+
+
+def nested_types() -> st.SearchStrategy[str]:
+    """Names of arrays, structs and maps to some depth."""
+    plain = st.sampled_from(TYPES)
+
+    def around(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        fields = st.lists(st.tuples(st.sampled_from(_FIELDS), inner), min_size=1, max_size=3)
+        return (
+            inner.map("ARRAY<{}>".format)
+            | st.tuples(plain | inner, inner).map(lambda kv: f"MAP<{kv[0]}, {kv[1]}>")
+            | fields.map(lambda found: f"STRUCT<{', '.join(map(_field, dict(found).items()))}>")
+        )
+
+    return around(st.recursive(plain, around, max_leaves=4))
+
+
+def _field(field: tuple[str, str]) -> str:
+    return f"{quoted(field[0])}: {field[1]}"
 
 
 def values(name: str) -> st.SearchStrategy[Any]:
     """Values of a type as Python objects, extremes included."""
     arrow = arrow_type(name)
+    if is_nested(arrow):
+        return _nested_values(arrow)
     if pa.types.is_boolean(arrow):
         return st.booleans()
     if pa.types.is_integer(arrow):
@@ -43,6 +65,19 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.dates()
     tz = dt.UTC if name == "TIMESTAMP" else None
     return st.datetimes().map(lambda value: value.replace(tzinfo=tz))
+
+
+def _nested_values(arrow: pa.DataType) -> st.SearchStrategy[Any]:
+    if pa.types.is_struct(arrow):
+        return st.fixed_dictionaries({f.name: _or_null(f.type) for f in arrow})
+    if pa.types.is_list(arrow):
+        return st.lists(_or_null(arrow.value_type), max_size=4)
+    pairs = st.tuples(values(sql_name(arrow.key_type)), _or_null(arrow.item_type))
+    return st.lists(pairs, max_size=4, unique_by=lambda pair: str(pair[0]).replace("-0.0", "0.0"))
+
+
+def _or_null(arrow: pa.DataType) -> st.SearchStrategy[Any]:
+    return st.none() | values(sql_name(arrow))
 
 
 def column(name: str, found: list[Any]) -> pa.Array:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from everview.intake.documents import format_value
+from everview.schema import is_nested
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -58,7 +61,7 @@ def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:
     """A bordered text table of the first rows, numbers to the right."""
     head = table.slice(0, limit)
     columns = [
-        _aligned([_cell(name), *map(_cell, column.to_pylist())], _is_number(column.type))
+        _aligned([_cell(name), *_cells(column)], _is_number(column.type))
         for name, column in zip(table.column_names, head.columns, strict=True)
     ]
     rule = "+" + "+".join("-" * (display_width(column[0]) + 2) for column in columns) + "+"
@@ -91,6 +94,13 @@ def _aligned(cells: list[str], right: bool) -> list[str]:
 def _is_number(arrow: pa.DataType) -> bool:
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     return any(test(arrow) for test in tests)
+
+
+def _cells(column: pa.ChunkedArray) -> list[str]:
+    values = column.to_pylist()
+    if is_nested(column.type):
+        values = [None if value is None else format_value(value, column.type) for value in values]
+    return list(map(_cell, values))
 
 
 def _cell(value: Any) -> str:

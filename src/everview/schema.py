@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from everview.errors import InvalidSchema, UnknownColumn
+from everview.typenames import named_field, nested_parts
 
 DEFAULT_REGIONS = 4
 MAX_REGIONS = 1024
@@ -46,10 +47,18 @@ _NAME_BY_ARROW = {
 }
 _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TEXT = re.compile(r"(?:VARCHAR|CHAR|CHARACTER)\s*\(\s*\d+\s*\)")
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_KNOWN = [*_NAME_BY_ARROW.values(), "DECIMAL(p,s)", "ARRAY<T>", "MAP<K, V>", "STRUCT<name: T, ...>"]
 
 
 def arrow_type(sql: str) -> pa.DataType:
-    """The Arrow type of a Spark SQL type name; VARCHAR(n) and CHAR(n) are STRING."""
+    """The Arrow type of a Spark SQL type name; VARCHAR(n) and CHAR(n) are STRING.
+
+    Whatever is within an array, struct or map may be NULL, also where the name says NOT NULL; only
+    a map's keys may not.
+    """
+    if nested := nested_parts(sql):
+        return _nested_type(sql, *nested)
     name = sql.strip().upper()
     if name in _ARROW_BY_NAME:
         return _ARROW_BY_NAME[name]
@@ -63,12 +72,39 @@ def arrow_type(sql: str) -> pa.DataType:
                 "for example DECIMAL(38,10)"
             )
         return pa.decimal128(precision, scale)
-    known = ", ".join([*_NAME_BY_ARROW.values(), "DECIMAL(p,s)"])
-    raise InvalidSchema(f"type {sql} can't be stored in a table; available: {known}")
+    raise InvalidSchema(f"type {sql} can't be stored in a table; available: {', '.join(_KNOWN)}")
+
+
+def _nested_type(sql: str, kind: str, parts: list[str]) -> pa.DataType:
+    if kind == "STRUCT":
+        fields = [named_field(part) for part in parts]
+        found = [(unquoted(field[0]), arrow_type(field[1])) for field in fields if field]
+        if len(found) == len(fields) == len({name.lower() for name, _ in found}):
+            return pa.struct(found)
+    elif kind == "MAP" and len(parts) == 2:
+        return pa.map_(*map(arrow_type, parts))
+    elif kind == "ARRAY" and len(parts) == 1:
+        return array_type(arrow_type(parts[0]))
+    raise InvalidSchema(
+        f"type {sql} can't be read; write ARRAY<T>, MAP<K, V>, or STRUCT<name: T, ...> with names "
+        "that differ"
+    )
+
+
+def array_type(element: pa.DataType) -> pa.DataType:
+    """The type of arrays of some type."""
+    return pa.list_(pa.field("element", element))
 
 
 def sql_name(arrow: pa.DataType) -> str:
     """The Spark SQL name of a stored type."""
+    if pa.types.is_list(arrow):
+        return f"ARRAY<{sql_name(arrow.value_type)}>"
+    if pa.types.is_map(arrow):
+        return f"MAP<{sql_name(arrow.key_type)}, {sql_name(arrow.item_type)}>"
+    if pa.types.is_struct(arrow):
+        fields = (f"{_name_in_type(f.name)}: {sql_name(f.type)}" for f in arrow)
+        return f"STRUCT<{', '.join(fields)}>"
     if pa.types.is_decimal(arrow):
         return f"DECIMAL({arrow.precision},{arrow.scale})"
     try:
@@ -88,9 +124,24 @@ def unquoted(text: str) -> str:
     return text[1:-1].replace("``", "`") if text[:1] == "`" == text[-1:] else text
 
 
+def _name_in_type(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quoted(name)
+
+
+def is_nested(arrow: pa.DataType) -> bool:
+    """Whether the type is an array, a struct or a map."""
+    return bool(pa.types.is_nested(arrow))
+
+
 def is_variable(arrow: pa.DataType) -> bool:
     """Whether values of the type have different lengths."""
-    return arrow in (pa.string(), pa.binary())
+    return arrow in (pa.string(), pa.binary()) or is_nested(arrow)
+
+
+def has_floats(arrow: pa.DataType) -> bool:
+    """Whether equal values of the type may differ in their bits, as -0.0 and 0.0 do."""
+    parts = [arrow.field(i).type for i in range(arrow.num_fields)]
+    return bool(pa.types.is_floating(arrow)) or any(map(has_floats, parts))
 
 
 @dataclass(frozen=True)
@@ -140,6 +191,12 @@ class TableSchema:
         key = tuple(self.column(name).name for name in self.key)
         if len(set(key)) != len(key):
             raise InvalidSchema(f"table {self.name}: a column appears twice in the primary key")
+        for column in map(self.column, key):
+            if is_nested(column.type):
+                raise InvalidSchema(
+                    f"table {self.name}: column {column.name} of type {sql_name(column.type)} "
+                    "can't be part of a primary key; use columns of other types"
+                )
         columns = tuple(
             replace(column, nullable=False) if column.name in key else column
             for column in self.columns
@@ -239,12 +296,31 @@ def stored_type(arrow: pa.DataType, column: str) -> pa.DataType:
         return pa.timestamp("us", tz="UTC" if arrow.tz else None)
     if pa.types.is_decimal(arrow):
         return arrow_type(f"DECIMAL({arrow.precision},{arrow.scale})")
+    if is_list(arrow):
+        return array_type(stored_type(arrow.value_type, column))
+    if pa.types.is_map(arrow):
+        return pa.map_(stored_type(arrow.key_type, column), stored_type(arrow.item_type, column))
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        fields = [(f.name, stored_type(f.type, column)) for f in arrow]
+        return arrow_type(sql_name(pa.struct(fields)))
     if arrow in _NAME_BY_ARROW:
         return arrow
-    known = ", ".join([*_NAME_BY_ARROW.values(), "DECIMAL(p,s)"])
     raise InvalidSchema(
-        f"column {column}: Arrow type {arrow} has no stored type; cast it to one of {known}"
+        f"column {column}: Arrow type {arrow} has no stored type; cast it to one of "
+        f"{', '.join(_KNOWN)}"
     )
+
+
+def is_list(arrow: pa.DataType) -> bool:
+    """Whether an incoming type is one of Arrow's kinds of list."""
+    tests = (
+        pa.types.is_list,
+        pa.types.is_large_list,
+        pa.types.is_fixed_size_list,
+        pa.types.is_list_view,
+        pa.types.is_large_list_view,
+    )
+    return any(test(arrow) for test in tests)
 
 
 def _column_of(table: str, given: Any) -> Column:

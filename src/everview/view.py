@@ -20,7 +20,7 @@ from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
 from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
-from everview.schema import TableSchema
+from everview.schema import TableSchema, is_nested
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.pinned import PinnedStore
 
@@ -132,7 +132,7 @@ class View:
         document = self._document()
         columns = node_of(document["plan"]).columns
         key_columns = tuple(c for c in columns if c.name in document["key"])
-        if len(key_columns) in (0, len(columns)):
+        if len(key_columns) in (0, len(columns)) or any(is_nested(c.type) for c in key_columns):
             raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
         _check_readable(document)
         if not _is_loaded(document):

@@ -29,6 +29,10 @@ TYPES = {
     "day": "DATE",
     "moment": "TIMESTAMP",
     "local": "TIMESTAMP_NTZ",
+    "tags": "ARRAY<STRING>",
+    "spot": "STRUCT<x: DOUBLE, `odd, name`: DATE>",
+    "prices": "MAP<STRING, DECIMAL(12,2)>",
+    "days": "MAP<DATE, ARRAY<BINARY>>",
 }
 WITH_SPARK = ["demo", "explain", "run", "verify"]
 ROWS = [
@@ -44,6 +48,10 @@ ROWS = [
         "day": dt.date(1, 1, 1),
         "moment": dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC),
         "local": dt.datetime(1, 1, 1, 0, 0, 0, 1),
+        "tags": ['a, "b"', None, ""],
+        "spot": {"x": -math.inf, "odd, name": dt.date(2024, 2, 29)},
+        "prices": [("a", Decimal("1.50")), ("b", None)],
+        "days": [(dt.date(1, 1, 1), [b"\x00", None])],
     },
 ]
 
@@ -207,6 +215,15 @@ def test_put_get_and_delete(shop):
     result = run("get", shop, "items", "-5")
     assert result.exit_code == 1
     assert result.stderr == "table items has no row with key -5\n"
+
+
+def test_arrays_structs_and_maps_are_json(shop):
+    sql = "CREATE TABLE nested (id INT PRIMARY KEY, tags ARRAY<STRING>, prices MAP<STRING, INT>)"
+    row = '{"id": 1, "tags": ["a", null], "prices": {"x": 1}}'
+    output("sql", shop, sql)
+    output("put", shop, "nested", row)
+    assert output("get", shop, "nested", "1") == f"{row}\n"
+    assert '| ["a", null] | {"x": 1} |' in output("scan", shop, "nested")
 
 
 def test_keys_of_several_columns_are_json_arrays(shop):

@@ -50,6 +50,19 @@ FEW: dict[str, list[Any]] = {
     "STRING": ["", "a", "a\0", "a\0b", "ab", "\u00fc", LONG, LONG + "\0", LONG + "l"],
 }
 
+# The same of types that have parts and no order.
+NESTED: dict[str, list[Any]] = {
+    "ARRAY<DOUBLE>": [[], [None], [0.0], [-0.0], [NAN], [0.0, 1.5]],
+    "ARRAY<STRING>": [[], [""], ["", ""], ["a", None], [LONG]],
+    "STRUCT<a: INT, b: ARRAY<FLOAT>>": [
+        {"a": 1, "b": None},
+        {"a": 1, "b": []},
+        {"a": None, "b": [0.0]},
+        {"a": None, "b": [-0.0]},
+    ],
+    "MAP<STRING, INT>": [[], [("a", 1)], [("a", None)], [("a", 1), ("b", 2)]],
+}
+
 
 @st.composite
 def histories(draw: st.DrawFn, rows: st.SearchStrategy[Any] = ROWS) -> History:
@@ -126,8 +139,10 @@ def plain(row: Any) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return plain(value)
+    if isinstance(value, dict):
+        return plain(value.items())
     if isinstance(value, float):
         return repr(value) if value == value else struct.pack(">d", value).hex()
     return str(value) if isinstance(value, Decimal) else value

@@ -24,6 +24,7 @@ from tests.operators.histories import (
     COLUMNS,
     FEW,
     NAN,
+    NESTED,
     OTHER_NAN,
     ROWS,
     STEPS,
@@ -163,7 +164,9 @@ def normal(value: Any) -> Any:
     """As Spark shows values that it takes for equal: there is one zero and one NaN."""
     if isinstance(value, float):
         return value + 0.0 if value == value else NAN
-    return value
+    if isinstance(value, list | tuple):
+        return type(value)(map(normal, value))
+    return {k: normal(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def check(
@@ -198,6 +201,18 @@ def test_aggregates_equal_recomputation_however_changes_are_batched(
     maintain: Maintain, calls: Calls, history: History, step: int, groups: tuple[str, ...]
 ) -> None:
     check(maintain, aggregate(groups, calls), history, step)
+
+
+@settings(max_examples=60)
+@given(data=st.data(), kind=st.sampled_from(list(NESTED)), step=STEPS)
+def test_groups_of_arrays_structs_and_maps_equal_recomputation(
+    maintain: Maintain, data: st.DataObject, kind: str, step: int
+) -> None:
+    columns = (Column("k", arrow_type(kind)), Column("n", pa.int64()))
+    rows = st.tuples(st.sampled_from([*NESTED[kind], None]), st.sampled_from([1, 2, None]))
+    calls: Calls = ((Call("count", None), pa.int64()), (Call("sum", "n"), pa.int64()))
+    node = aggregate(("k",), calls, Source(columns, "t", ("k", "n")))
+    check(maintain, node, data.draw(histories(rows)), step)
 
 
 @settings(max_examples=60)

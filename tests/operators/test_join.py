@@ -18,6 +18,7 @@ from tests.operators.conftest import Maintain
 from tests.operators.histories import (
     FEW,
     LONG,
+    NESTED,
     STEPS,
     History,
     Row,
@@ -34,6 +35,7 @@ HOW = ("inner", "left", "full", "semi", "anti", "existence")
 HOWS = st.sampled_from(HOW)
 PAYLOADS = st.sampled_from(["v", "w", None, LONG, LONG + "v"])
 ZEROS = [((LEFT, (0.0, 0, "v")), 1), ((RIGHT, (-0.0, 0, "w")), 2), ((RIGHT, (0.0, 0, "w")), 1)]
+NESTED_ZEROS = [((side, ([zero], *rest)), count) for (side, (zero, *rest)), count in ZEROS]
 ONE_EACH = [((LEFT, (1, 1, "v")), 1), ((RIGHT, (1, 1, "w")), 1)]
 
 
@@ -100,7 +102,9 @@ def equal(left: Any, right: Any, null_safe: bool) -> bool:
 @st.composite
 def two_sided(draw: st.DrawFn, kind: str, columns: int = 3) -> History:
     """A history of rows (side, row)."""
-    keys = st.sampled_from([*draw(st.lists(st.sampled_from(FEW[kind]), min_size=2)), None])
+    keys = st.sampled_from(
+        [*draw(st.lists(st.sampled_from((FEW | NESTED)[kind]), min_size=2)), None]
+    )
     row = st.tuples(keys, st.sampled_from([0, 7, None]), PAYLOADS).map(lambda r: r[:columns])
     return draw(histories(st.tuples(st.sampled_from([LEFT, RIGHT]), row)))
 
@@ -129,11 +133,12 @@ def check(maintain: Maintain, node: Join, history: History, step: int) -> None:
 @pytest.mark.parametrize("how", HOW)
 @settings(max_examples=60)
 @given(
-    case=st.sampled_from(list(FEW)).flatmap(lambda k: st.tuples(st.just(k), two_sided(k))),
+    case=st.sampled_from([*FEW, *NESTED]).flatmap(lambda k: st.tuples(st.just(k), two_sided(k))),
     null_safe=st.lists(st.booleans(), min_size=1, max_size=2).map(tuple),
     step=STEPS,
 )
 @example(case=("DOUBLE", ZEROS), null_safe=(False,), step=1)
+@example(case=("ARRAY<DOUBLE>", NESTED_ZEROS), null_safe=(False,), step=1)
 @example(case=("DOUBLE", ZEROS), null_safe=(True,), step=1000)
 def test_joins_equal_recomputation_however_changes_are_batched(
     maintain: Maintain,

@@ -22,6 +22,7 @@ from everview.errors import (
     WriteRejected,
     WrongKey,
 )
+from everview.intake import keys_to_arrow, rows_to_arrow
 from everview.schema import TableSchema
 from everview.stores.base import Observer, Store, Write, change_schema
 from tests.stores.conftest import SCHEMA, keys, rows
@@ -418,6 +419,61 @@ class TestObservers:
             accounts.put("accounts", rows(("x", 1, "mallory", None)))
         accounts.detach("accounts", name)
         assert accounts.put("accounts", rows(("x", 1, "mallory", None))).rows == 1
+
+
+NESTED = TableSchema.of(
+    "nested",
+    {
+        "id": "BIGINT",
+        "tags": "ARRAY<STRING>",
+        "spot": "STRUCT<x: DOUBLE, notes: ARRAY<STRING>>",
+        "prices": "MAP<STRING, DECIMAL(12,2)>",
+    },
+    "id",
+    regions=2,
+)
+FULL = {
+    "id": 1,
+    "tags": ["a", None],
+    "spot": {"x": 0.5, "notes": []},
+    "prices": [("a", Decimal("1.00")), ("b", None)],
+}
+BARE = {"id": 2, "tags": [], "spot": None, "prices": []}
+
+
+class TestNestedColumns:
+    @pytest.fixture
+    def nested(self, store: Store) -> Store:
+        store.create_table(NESTED)
+        store.put("nested", rows_to_arrow(NESTED, [FULL, BARE, {"id": 3}]))
+        return store
+
+    def test_they_are_described_as_they_were_created(self, nested: Store) -> None:
+        assert nested.describe("nested") == NESTED
+
+    def test_rows_are_got_and_scanned_as_they_were_put(self, nested: Store) -> None:
+        nulls = dict.fromkeys(NESTED.names) | {"id": 3}
+        found = [row for batch in nested.scan("nested") for row in batch.to_pylist()]
+        assert found == [FULL, BARE, nulls]
+        assert [nested.get_row("nested", key) for key in (1, 2, 3)] == [FULL, BARE, nulls]
+        assert nested.get_row("nested", 1, ["tags"]) == {"tags": FULL["tags"]}
+
+    def test_changes_have_them_in_both_images(self, nested: Store) -> None:
+        nested.put("nested", rows_to_arrow(NESTED, [FULL | {"tags": ["b"]}]))
+        changes = [
+            change
+            for region in nested.log("nested")
+            for batch in nested.changes("nested", region)
+            for change in batch.to_pylist()
+            if change["before"] is not None
+        ]
+        assert [(c["before"], c["after"]) for c in changes] == [(FULL, FULL | {"tags": ["b"]})]
+
+    def test_a_row_is_the_same_whatever_the_order_of_a_map(self, nested: Store) -> None:
+        turned = FULL | {"prices": FULL["prices"][::-1]}
+        key, expected = keys_to_arrow(NESTED, [1]), rows_to_arrow(NESTED, [turned])
+        assert nested.test_and_set("nested", key, None, expected=expected) is not None
+        assert nested.get_row("nested", 1) is None
 
 
 class TestBadUse:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from everview.intake.documents import json_value
+from everview.intake.documents import format_value, json_value
 
 Row = tuple[tuple[str, Any], ...]
 Rows = Counter[Row]
@@ -26,6 +26,8 @@ def cell(value: Any, is_number: bool = False) -> Any:
         return Decimal(value)
     if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
         return int(value)
+    if isinstance(value, list | dict):
+        return format_value(value)
     return value if isinstance(value, Decimal) else json_value(value)
 
 

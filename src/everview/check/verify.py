@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -80,8 +80,23 @@ def _pinned(db: Database, view: View) -> tuple[int, Positions, pa.Table]:
 
 
 def _rows(table: pa.Table) -> list[Row]:
-    columns = [column.to_pylist() for column in table.columns]
-    return [tuple(map(str, row)) for row in zip(*columns, strict=True)]
+    columns = [map(_cell, column.to_pylist()) for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
+def _cell(value: Any) -> str:
+    return str(_in_one_order(value) if isinstance(value, list | dict) else value)
+
+
+def _in_one_order(value: Any) -> Any:
+    """A nested value whose maps, which are lists of pairs, are sorted."""
+    if isinstance(value, dict):
+        return {name: _in_one_order(part) for name, part in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    parts = list(map(_in_one_order, value))
+    is_map = isinstance(value, list) and all(isinstance(part, tuple) for part in value)
+    return sorted(parts, key=str) if is_map else parts
 
 
 def _forgive_last_digits(missing: Counter[Row], extra: Counter[Row], schema: pa.Schema) -> None:

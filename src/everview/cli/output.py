@@ -14,8 +14,9 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from everview.intake.documents import format_document
+from everview.intake.documents import format_document, format_value
 from everview.result import SHOWN_ROWS, render
+from everview.schema import is_nested
 
 FORMATS = click.Choice(["table", "json", "csv"])
 
@@ -58,9 +59,17 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.
 
 def _lines(batch: pa.RecordBatch, format: str) -> Iterator[str]:
     if format == "json":
-        return map(format_document, batch.to_pylist())
-    columns = [map(_csv_cell, column.to_pylist()) for column in batch.columns]
+        return (format_document(row, batch.schema) for row in batch.to_pylist())
+    columns = [_csv_cells(column) for column in batch.columns]
     return map(",".join, zip(*columns, strict=True))
+
+
+def _csv_cells(column: pa.Array) -> Iterator[str]:
+    """The column's cells; arrays, structs and maps are JSON."""
+    values = column.to_pylist()
+    if is_nested(column.type):
+        values = [None if value is None else format_value(value, column.type) for value in values]
+    return map(_csv_cell, values)
 
 
 def _csv_cell(value: Any) -> str:

@@ -91,11 +91,12 @@ def get(ctx: click.Context, db: str, table: str, key: str) -> None:
     """
     with everview.open(db, readonly=True) as database:
         source = database.table(table)
-        row = source.get(parse_keys(source.schema, [key])[0])
+        schema = source.schema
+        row = source.get(parse_keys(schema, [key])[0])
     if row is None:
         click.echo(f"table {source.name} has no row with key {key}", err=True)
         ctx.exit(1)
-    click.echo(format_document(row))
+    click.echo(format_document(row, schema.arrow))
 
 
 @click.command()

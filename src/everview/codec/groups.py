@@ -1,6 +1,7 @@
 """Keys of groups: as bytes, NULLs included; equal exactly when the values are.
 
-    0  u8 tag   then a null bitmap, then the columns as in codec/keys.py, NULL as zero or empty
+    0  u8 tag   then a null bitmap, then the columns as in codec/keys.py, NULL as zero or empty;
+                arrays, structs and maps are the BINARY that codec/nested.py makes of them
 
 They are for look-ups: their order means nothing. The tag keeps apart what an operator keeps for
 different purposes.
@@ -17,8 +18,10 @@ import pyarrow.compute as pc
 
 from everview.codec.buffers import fixed_binary, valid_of
 from everview.codec.keys import KeyCodec
+from everview.codec.nested import normal
 from everview.codec.point import encode_key
-from everview.schema import Column, is_variable
+from everview.codec.rows import codec_of
+from everview.schema import Column, is_nested, is_variable
 
 
 class GroupCodec:
@@ -26,7 +29,10 @@ class GroupCodec:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
-        self._keys = KeyCodec(columns)
+        self._nested = {c.name: codec_of(c.type) for c in columns if is_nested(c.type)}
+        self._keys = KeyCodec(
+            [Column(c.name, pa.binary()) if c.name in self._nested else c for c in columns]
+        )
 
     def encode(self, rows: pa.Table, tag: int = 0) -> pa.BinaryArray:
         arrays = [rows[column.name].combine_chunks() for column in self._columns]
@@ -38,7 +44,7 @@ class GroupCodec:
         head = fixed_binary(bitmap, bitmap.shape[1])
         if not arrays:
             return head
-        present = [_present(array) for array in arrays]
+        present = [self._present(c.name, a) for c, a in zip(self._columns, arrays, strict=True)]
         return pc.binary_join_element_wise(
             head, self._keys.encode(present), pa.scalar(b"", pa.binary())
         )
@@ -48,8 +54,9 @@ class GroupCodec:
         encoded = encode_key(self._columns, values)
         return encoded and bytes(1 + (len(self._columns) + 7) // 8) + encoded
 
-
-def _present(array: pa.Array) -> pa.Array:
-    if array.null_count and is_variable(array.type):
-        return array.fill_null("" if array.type == pa.string() else b"")
-    return array
+    def _present(self, name: str, array: pa.Array) -> pa.Array:
+        if name in self._nested:
+            return self._nested[name].encode(normal(array))
+        if array.null_count and is_variable(array.type):
+            return array.fill_null("" if array.type == pa.string() else b"")
+        return array

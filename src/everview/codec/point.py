@@ -1,4 +1,5 @@
-"""One key or row at a time, for point reads: what the column-wise codecs do, without Arrow.
+"""One key or row at a time, for point reads: what the column-wise codecs do, without Arrow except
+for arrays, structs and maps.
 
 Tests hold it against them for every type.
 """
@@ -15,9 +16,9 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from everview.codec.buffers import fold_one, storage_dtype, word_sum
-from everview.codec.rows import HEADER, ROW_FORMAT
+from everview.codec.rows import HEADER, ROW_FORMAT, codec_of
 from everview.errors import Damaged
-from everview.schema import Column, is_variable
+from everview.schema import Column, is_nested, is_variable
 
 _EXACT = Context(prec=38)
 _DAY_ZERO = date(1970, 1, 1).toordinal()
@@ -95,6 +96,8 @@ class PointDecoder:
 
 
 def _converter(arrow: pa.DataType) -> Callable[[Any], Any]:
+    if is_nested(arrow):
+        return _nested(arrow)
     if pa.types.is_decimal(arrow):
         return _decimal(arrow.scale)
     if pa.types.is_timestamp(arrow):
@@ -111,6 +114,15 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
         if isinstance(value, bytes):
             value = int.from_bytes(value, "little", signed=True)
         return Decimal(value).scaleb(-scale, _EXACT)
+
+    return convert
+
+
+def _nested(arrow: pa.DataType) -> Callable[[bytes], Any]:
+    codec = codec_of(arrow)
+
+    def convert(value: bytes) -> Any:
+        return codec.decode(pa.array([value], pa.binary()), None)[0].as_py()
 
     return convert
 

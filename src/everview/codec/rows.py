@@ -2,7 +2,7 @@
 
     0  u8  row format (1)        1  u8  zero       2  u16 schema version
     4  u32 checksum              8  u64 version: the sequence of the change that wrote the row
-    16 null bitmap; values of the fixed-width columns; u32 ends of the strings in the variable
+    16 null bitmap; values of the fixed-width columns; u32 ends of the others in the variable
        part; the variable part; zeros to a multiple of 8
 
 A row holds all its columns, the key's too. Batches are encoded and decoded column by column.
@@ -36,6 +36,7 @@ from everview.codec.buffers import (
     word_sums,
     zeros,
 )
+from everview.codec.nested import Values, key_bytes, values_codec
 from everview.errors import Damaged
 from everview.schema import Column, is_variable
 
@@ -55,7 +56,9 @@ class RowCodec:
         self.columns = tuple(columns)
         self.version = version
         self._head = np.uint64(ROW_FORMAT | version << 16)
-        self.variable = [i for i, c in enumerate(self.columns) if is_variable(c.type)]
+        self.variable = {
+            i: codec_of(c.type) for i, c in enumerate(self.columns) if is_variable(c.type)
+        }
         values = [
             (f"c{i}", storage_dtype(column.type))
             for i, column in enumerate(self.columns)
@@ -77,15 +80,15 @@ class RowCodec:
         self._begin(fixed)
         end = np.zeros(count, np.int64)
         strings: list[pa.BinaryArray] = []
-        for i, column in enumerate(self.columns):
+        for i in range(len(self.columns)):
             array = batch.column(i)
             if array.null_count:
                 fixed["nulls"][:, i >> 3] |= (~valid_of(array)).view(np.uint8) << np.uint8(i & 7)
-            if is_variable(column.type):
-                array = _present_bytes(array)
-                end += np.diff(offsets_of(array))
+            if i in self.variable:
+                encoded = self.variable[i].encode(array)
+                end += np.diff(offsets_of(encoded))
                 fixed["ends"][:, len(strings)] = end
-                strings.append(array)
+                strings.append(encoded)
             else:
                 fixed[f"c{i}"] = values_of(array)
         padding = -(self.dtype.itemsize + end) % self.multiple
@@ -116,7 +119,7 @@ class RowCodec:
             null = some_null[i >> 3] >> (i & 7) & 1
             valid = _validity(nulls[:, i >> 3], i & 7) if null else None
             if pieces is not None and i in self.variable:
-                arrays.append(self._strings(pieces, i, valid))
+                arrays.append(self._values(pieces, i, valid))
             else:
                 arrays.append(array_of(self.columns[i].type, fields[f"c{i}"], valid))
         return arrays
@@ -129,9 +132,9 @@ class RowCodec:
         return {name: gather(data, starts + at[1], at[0]) for name, at in places.items()}
 
     def _pieces(self, data: Any, starts: Ints, ends: npt.NDArray[np.uint32]) -> pa.BinaryArray:
-        """The strings of every row and, after each row's, the gap before the next row's.
+        """The variable values of every row and, after each row's, the gap before the next row's.
 
-        Rows ascend in `data`, so strings and gaps are one binary array without copying.
+        Rows ascend in `data`, so values and gaps are one binary array without copying.
         """
         borders = np.empty((len(starts), len(self.variable) + 1), np.int32)
         base = starts + self.dtype.itemsize
@@ -139,11 +142,10 @@ class RowCodec:
         np.add(base[:, None], ends, out=borders[:, 1:], casting="unsafe")
         return binary_array(data, np.append(borders.ravel(), borders[-1:, -1:]))
 
-    def _strings(self, pieces: pa.BinaryArray, i: int, valid: pa.Buffer | None) -> pa.Array:
-        every = len(self.variable) + 1
-        mine = np.arange(self.variable.index(i), len(pieces), every, dtype=np.int32)
-        _, offsets, values = pieces.take(pa.array(mine)).buffers()
-        return pa.Array.from_buffers(self.columns[i].type, len(mine), [valid, offsets, values])
+    def _values(self, pieces: pa.BinaryArray, i: int, valid: pa.Buffer | None) -> pa.Array:
+        first, every = list(self.variable).index(i), len(self.variable) + 1
+        mine = np.arange(first, len(pieces), every, dtype=np.int32)
+        return self.variable[i].decode(pieces.take(pa.array(mine)), valid)
 
     def check(self, data: Any, starts: Ints) -> None:
         """Hold rows that fill `data` side by side against their checksums; raises `Damaged`."""
@@ -228,6 +230,16 @@ def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
     return data_of(joined)[: offsets[-1]], offsets[:-1]
 
 
+def codec_of(arrow: pa.DataType) -> Values:
+    """The codec of a type whose values have different lengths, as rows store them."""
+    return values_codec(arrow, BareCodec)
+
+
+def map_keys(keys: pa.Array) -> pa.BinaryArray:
+    """Keys of maps as bytes, equal exactly when the keys are."""
+    return key_bytes(keys, BareCodec)
+
+
 def version_of(row: bytes | None) -> int:
     """The version of an encoded row; 0 for none."""
     return 0 if row is None else int.from_bytes(row[8:16], "little")
@@ -236,11 +248,6 @@ def version_of(row: bytes | None) -> int:
 def body(row: bytes) -> bytes:
     """What is compared to tell whether two rows have equal values."""
     return row[:4] + row[HEADER:]
-
-
-def _present_bytes(array: pa.Array) -> pa.BinaryArray:
-    binary = array.cast(pa.binary())
-    return binary.fill_null(b"") if binary.null_count else binary
 
 
 def _validity(nulls: npt.NDArray[np.uint8], bit: int) -> pa.Buffer:

@@ -20,30 +20,27 @@ from everview.intake.kinds import (
     LAST_US,
     Array,
     Kind,
+    Unfit,
     is_bytes,
     is_naive,
     is_text,
     kind,
+    plain,
 )
+from everview.intake.nested import parts_of_column, store_parts
+from everview.schema import is_nested
 
 Rule = Callable[[Array, pa.DataType], Array]
 Test = Callable[[pa.DataType], bool]
 REFUSALS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 
-class Unfit(Exception):
-    """The value at `position` of a column can't be stored."""
-
-    def __init__(self, position: int, value: Any) -> None:
-        super().__init__(position, value)
-        self.position = position
-        self.value = value
-
-
 def store_column(array: Array, target: pa.DataType) -> pa.ChunkedArray:
     """The column in its stored type, without a copy if it has it already. Raises `Unfit`."""
     if types.is_dictionary(array.type):
         array = _by_value(array)
+    if is_nested(target) and (parts := parts_of_column(array, target)):
+        return store_parts(parts, target, store_column)
     rule = _rule(array.type, target)
     if rule is None:
         if array.null_count == len(array):
@@ -70,16 +67,6 @@ def in_halves(values: Any, convert: Callable[[Any], Array]) -> pa.ChunkedArray:
     return converted if isinstance(converted, pa.ChunkedArray) else pa.chunked_array([converted])
 
 
-def plain(value: Any) -> Any:
-    """A Python value to show, also of an Arrow scalar that Python has no value for."""
-    if not isinstance(value, pa.Scalar):
-        return value
-    try:
-        return value.as_py()
-    except (OverflowError, ValueError):
-        return value.cast(pa.string()).as_py()
-
-
 def parse_timestamps(array: Array, target: pa.DataType) -> Array:
     """ISO text to timestamps; text without an offset is UTC."""
     zoned = pc.match_substring_regex(array, r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$")
@@ -93,7 +80,7 @@ def _rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
         return _as_it_is
     if types.is_null(source):
         return _cast
-    return next((rule for test, rule in _RULES[kind(target)] if test(source)), None)
+    return next((rule for test, rule in _RULES.get(kind(target), ()) if test(source)), None)
 
 
 def _by_value(array: Array) -> pa.ChunkedArray:

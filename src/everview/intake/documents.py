@@ -2,6 +2,8 @@
 
 Decimals, dates and timestamps are strings, BINARY is base64, and the floats JSON has no number for
 are "NaN", "Infinity" and "-Infinity". Numbers in JSON are read digit by digit, never as floats.
+An ARRAY is an array, a STRUCT an object, a MAP an object or an array of pairs: written is an object
+if its keys are STRING.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -17,9 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from everview.intake.columns import in_halves
-from everview.intake.kinds import kind
+from everview.intake.kinds import Array, Unfit, kind
+from everview.intake.nested import parts_of_values, store_parts
 from everview.intake.text import store_text
 from everview.intake.values import store_values
+from everview.schema import is_nested
 
 _decoder = json.JSONDecoder(parse_float=Decimal)
 _NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -37,14 +41,20 @@ def parse_document(text: str | bytes) -> Any:
         raise ValueError("a number has too many digits") from None
 
 
-def format_document(row: Mapping[str, Any]) -> str:
-    """One row as one line of JSON."""
-    values = {name: json_value(value) for name, value in row.items()}
-    return json.dumps(values, ensure_ascii=False, default=_nested_value)
+def format_document(row: Mapping[str, Any], schema: pa.Schema | None = None) -> str:
+    """One row as one line of JSON; the schema tells maps from arrays of pairs."""
+    return format_value(row, None if schema is None else pa.struct(list(schema)))
+
+
+def format_value(value: Any, arrow: pa.DataType | None = None) -> str:
+    """A value as JSON, of types that no table stores what Python shows."""
+    return json.dumps(json_value(value, arrow), ensure_ascii=False, default=str)
 
 
 def store_json(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
     """JSON values as a column of the stored type. Raises `Unfit`."""
+    if is_nested(target):
+        return store_parts(parts_of_values(values, target), target, store_json)
     if kind(target) == "binary":
         return store_text(in_halves(values, lambda part: pa.array(part, pa.string())), target)
     if kind(target) == "floating":
@@ -52,14 +62,24 @@ def store_json(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
     return store_values(values, target)
 
 
-def _nested_value(value: Any) -> Any:
-    """What queries may return inside arrays and structs, and types no table stores."""
-    converted = json_value(value)
-    return str(value) if converted is value else converted
+def store_json_text(array: Array, target: pa.DataType) -> pa.ChunkedArray:
+    """Text that is JSON, or its UTF-8 bytes, as a column of the stored type. Raises `Unfit`."""
+    values = []
+    for position, text in enumerate(array.to_pylist()):
+        try:
+            values.append(None if text is None else parse_document(text))
+        except ValueError:
+            raise Unfit(position, text) from None
+    return store_json(values, target)
 
 
-def json_value(value: Any) -> Any:
-    """What JSON has no word for, as text."""
+def json_value(value: Any, arrow: pa.DataType | None = None) -> Any:
+    """What JSON has no word for, as text; in arrays, structs and maps too."""
+    if isinstance(value, Mapping):
+        types = {} if arrow is None else {field.name: field.type for field in arrow}
+        return {name: json_value(part, types.get(name)) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return _json_list(value, arrow)
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, date):
@@ -69,3 +89,11 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def _json_list(value: Sequence[Any], arrow: pa.DataType | None) -> Any:
+    if arrow is None or not pa.types.is_map(arrow):
+        items = None if arrow is None else arrow.value_type
+        return [json_value(item, items) for item in value]
+    pairs = [[json_value(k, arrow.key_type), json_value(v, arrow.item_type)] for k, v in value]
+    return dict(pairs) if arrow.key_type == pa.string() else pairs

@@ -32,7 +32,7 @@ def shown(value: Any) -> str:
 
 def _article(target: pa.DataType) -> str:
     name = sql_name(target)
-    return f"an {name}" if name == "INT" else f"a {name}"
+    return f"an {name}" if name[0] in "AI" else f"a {name}"
 
 
 def _number(value: Any) -> Decimal | None:
@@ -126,6 +126,18 @@ def _timestamp(value: Any, target: pa.DataType) -> str:
     return f"pass a datetime of the years 1 to 9999, or text such as '{example}'"
 
 
+def _array(value: Any, target: pa.DataType) -> str:
+    return "pass a list"
+
+
+def _struct(value: Any, target: pa.DataType) -> str:
+    return f"pass a dict with no other fields than {', '.join(field.name for field in target)}"
+
+
+def _map(value: Any, target: pa.DataType) -> str:
+    return "pass a dict, or a list of pairs, with keys that are not NULL and differ"
+
+
 _REMEDIES: dict[Kind, Callable[[Any, pa.DataType], str]] = {
     "boolean": _boolean,
     "integer": _integer,
@@ -136,4 +148,7 @@ _REMEDIES: dict[Kind, Callable[[Any, pa.DataType], str]] = {
     "date": _date,
     "timestamp": _timestamp,
     "timestamp_ntz": _timestamp,
+    "array": _array,
+    "struct": _struct,
+    "map": _map,
 }

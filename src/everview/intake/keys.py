@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from everview.errors import WrongKey, WrongType
-from everview.intake.columns import Unfit, store_column
+from everview.intake.columns import store_column
 from everview.intake.explain import misfit, shown
+from everview.intake.kinds import Unfit
 from everview.intake.rows import as_arrow, is_pandas, match_columns, null_refused, pandas_columns
 from everview.intake.values import store_values
 from everview.schema import TableSchema

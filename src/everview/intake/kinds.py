@@ -1,4 +1,4 @@
-"""The nine kinds of stored type that conversion tells apart, and the limits they share."""
+"""The kinds of stored type that conversion tells apart, their limits, and what doesn't fit."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ Kind = Literal[
     "date",
     "timestamp",
     "timestamp_ntz",
+    "array",
+    "struct",
+    "map",
 ]
 # A column on its way in: an Arrow array, chunked or not.
 Array = Any
@@ -25,6 +28,32 @@ Array = Any
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
 DAY_US = 86_400_000_000
 FIRST_US, LAST_US = FIRST_DAY * DAY_US, (LAST_DAY + 1) * DAY_US - 1
+
+
+class Unfit(Exception):
+    """The value at `position` of a column can't be stored.
+
+    Where only a part of it can't, `path` says which, `value` is that part and `target` its type.
+    """
+
+    def __init__(
+        self, position: int, value: Any, target: pa.DataType | None = None, path: str = ""
+    ) -> None:
+        super().__init__(position, value)
+        self.position = position
+        self.value = value
+        self.target = target
+        self.path = path
+
+
+def plain(value: Any) -> Any:
+    """A Python value to show, also of an Arrow scalar that Python has no value for."""
+    if not isinstance(value, pa.Scalar):
+        return value
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return value.cast(pa.string()).as_py()
 
 
 @lru_cache(maxsize=256)
@@ -40,6 +69,9 @@ def kind(target: pa.DataType) -> Kind:
         "string": types.is_string,
         "binary": types.is_binary,
         "date": types.is_date,
+        "array": types.is_list,
+        "struct": types.is_struct,
+        "map": types.is_map,
     }
     return next(name for name, test in tests.items() if test(target))
 

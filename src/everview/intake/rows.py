@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.errors import DataError, NullNotAllowed, UnknownColumn, WrongType
-from everview.intake.columns import Unfit, store_column
-from everview.intake.documents import store_json
+from everview.intake.columns import store_column
+from everview.intake.documents import store_json, store_json_text
 from everview.intake.explain import misfit
+from everview.intake.kinds import Unfit
 from everview.intake.text import store_text
 from everview.intake.values import store_values
-from everview.schema import Column, TableSchema
+from everview.schema import Column, TableSchema, is_nested
 
 # A dict, an iterable of dicts, an Arrow table or batch, a pandas or Polars frame, or anything
 # else that exports an Arrow stream.
@@ -41,10 +42,15 @@ def rows_to_arrow(schema: TableSchema, rows: Rows, where: Where | None = None) -
 
 
 def text_to_arrow(schema: TableSchema, rows: pa.Table, where: Where) -> pa.Table:
-    """As `rows_to_arrow`, for columns of text that are to be parsed."""
+    """As `rows_to_arrow`, for columns of text that are to be parsed; arrays, structs and maps are
+    JSON."""
     matched = match_columns(schema, rows.column_names)
     given: dict[str, Given] = {
-        name: (rows.column(position), store_text) for name, position in matched.items()
+        name: (
+            rows.column(at),
+            store_json_text if is_nested(schema.column(name).type) else store_text,
+        )
+        for name, at in matched.items()
     }
     return _assemble(schema, rows.num_rows, given, where)
 
@@ -92,7 +98,8 @@ def _store(
         except Unfit as unfit:
             place = where(unfit.position + 1)
             raise WrongType(
-                f"{place}, column {column.name}: {misfit(unfit.value, column.type)}"
+                f"{place}, column {column.name}{unfit.path}: "
+                f"{misfit(unfit.value, unfit.target or column.type)}"
             ) from None
     if not column.nullable and stored.null_count:
         raise null_refused(schema, column, where(_first_null(stored) + 1), given is not None)

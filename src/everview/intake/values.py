@@ -10,12 +10,16 @@ import math
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from everview.intake.columns import Unfit, in_halves, plain, store_column
-from everview.intake.kinds import Kind, kind
+from everview.intake.columns import in_halves, store_column
+from everview.intake.kinds import Kind, Unfit, kind, plain
+from everview.intake.nested import parts_of_values, store_parts
+from everview.schema import is_nested
 
 _NOTHING = type(None)
 _OWN: dict[Kind, frozenset[type]] = {
@@ -46,8 +50,12 @@ def store_values(
     values: list[Any], target: pa.DataType, nan_is_null: bool = False
 ) -> pa.ChunkedArray:
     """The values as a column of the stored type; None is NULL. Raises `Unfit`."""
+    if is_nested(target):
+        given = [_whole_value(value, nan_is_null) for value in values]
+        store = partial(store_values, nan_is_null=nan_is_null)
+        return store_parts(parts_of_values(given, target), target, store)
     found = set(map(type, values))
-    if nan_is_null and float in found:
+    if nan_is_null and any(issubclass(type_, float) for type_ in found):
         values = [None if value != value else value for value in values]
         found = set(map(type, values))
     if found <= _OWN[kind(target)]:
@@ -130,6 +138,13 @@ def _plain_value(value: Any) -> Any:
     if module.startswith("pandas.") and type(value).__name__ in ("NAType", "NaTType"):
         return None
     return value
+
+
+def _whole_value(value: Any, nan_is_null: bool) -> Any:
+    """What is given for an array, a struct or a map; None where it is missing."""
+    if isinstance(value, float) and nan_is_null:
+        return None if value != value else value
+    return value if isinstance(value, np.ndarray) else _plain_value(value)
 
 
 def _group(value: Any) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.codec.groups import GroupCodec
+from everview.codec.nested import normal
 from everview.codec.rows import BareCodec, join
 from everview.delta import WEIGHT, weighted, weights_of, without_zeros
 from everview.errors import Damaged, Overflow
@@ -20,7 +21,7 @@ from everview.operators.bags import whole
 from everview.operators.base import Operator, State
 from everview.operators.values import Values
 from everview.plan.nodes import Aggregate, Call
-from everview.schema import Column
+from everview.schema import Column, has_floats
 
 _Given = tuple[str, str | None, bool]
 
@@ -286,11 +287,8 @@ def _free_prefix(names: tuple[str, ...]) -> str:
 
 
 def _normal(groups: pa.Table) -> pa.Table:
-    """Equal groups look equal: -0.0 is 0.0 and there is one NaN, as in Spark."""
+    """Equal groups look equal."""
     for i, field in enumerate(groups.schema):
-        if pa.types.is_floating(field.type):
-            zero, nan = (pa.scalar(value, field.type) for value in (0.0, np.nan))
-            values = groups[field.name]
-            values = pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
-            groups = groups.set_column(i, field, values)
+        if has_floats(field.type):
+            groups = groups.set_column(i, field, normal(whole(groups[field.name])))
     return groups

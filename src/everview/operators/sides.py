@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from everview.codec.groups import GroupCodec
 from everview.operators.bags import Bagged, BagRows, bagged, no_rows
 from everview.operators.base import State
-from everview.schema import Column
+from everview.schema import Column, has_floats
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Side:
         safe = zip(keys, null_safe, strict=True)
         self._strict = [name for name, null_is_equal in safe if not null_is_equal]
         self._counted = counted
-        # equal keys of a float type may differ in their bits, so they are kept with the row
-        exact = [not pa.types.is_floating(types[name]) for name in keys]
+        # equal keys that have floats may differ in their bits, so they are kept with the row
+        exact = [not has_floats(types[name]) for name in keys]
         self._from_key = {n: i for i, n in enumerate(keys) if exact[i]}
         stored = [c for c in columns if c.name not in self._from_key and not counted]
         self._bodies = BagRows(stored)

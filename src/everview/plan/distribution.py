@@ -22,7 +22,7 @@ from everview.plan.nodes import (
     TopK,
     Touched,
 )
-from everview.schema import unquoted
+from everview.schema import is_nested, unquoted
 
 Distribution = tuple[frozenset[str], ...] | None
 _known: dict[str, Distribution] = {}
@@ -96,10 +96,10 @@ def hashed(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 
 
 def _hashes_alike(type_: pa.DataType) -> bool:
-    """Not so: floats, equal ones of which may differ in their bits, and decimals too wide for 64
-    bits, which Spark and Sail hash differently."""
+    """Not so: floats, equal ones of which may differ in their bits; decimals too wide for 64 bits,
+    which Spark and Sail hash differently; and arrays, structs and maps."""
     wide = pa.types.is_decimal(type_) and type_.precision > 18
-    return not (wide or pa.types.is_floating(type_))
+    return not (wide or pa.types.is_floating(type_) or is_nested(type_))
 
 
 def keyed_by(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as ds
 
-from everview.schema import Column, TableSchema
+from everview.schema import Column, TableSchema, is_nested
 
 Key = tuple[Any, ...]
 
@@ -54,8 +54,10 @@ def key_range(filters: Iterable[ds.Filter], table: TableSchema) -> tuple[Key | N
 
 
 def _column(condition: ds.Filter, table: TableSchema) -> Column | None:
+    """The column a filter is about; None if it is nested, for Arrow can't compare such."""
     path: ds.ColumnPath = getattr(condition, "attribute", ())
-    return table.column(path[0]) if len(path) == 1 and table.has(path[0]) else None
+    column = table.column(path[0]) if len(path) == 1 and table.has(path[0]) else None
+    return None if column is None or is_nested(column.type) else column
 
 
 def _scalar(column: Column, value: Any) -> pa.Scalar[Any]:

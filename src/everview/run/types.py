@@ -40,4 +40,10 @@ def _struct(columns: tuple[tuple[str, pa.DataType], ...]) -> types.StructType:
 def _spark_type(arrow: pa.DataType) -> types.DataType:
     if pa.types.is_decimal(arrow):
         return types.DecimalType(arrow.precision, arrow.scale)
+    if pa.types.is_list(arrow):
+        return types.ArrayType(_spark_type(arrow.value_type))
+    if pa.types.is_map(arrow):
+        return types.MapType(_spark_type(arrow.key_type), _spark_type(arrow.item_type))
+    if pa.types.is_struct(arrow):
+        return _struct(tuple((field.name, field.type) for field in arrow))
     return _SPARK[arrow]

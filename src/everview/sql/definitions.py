@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from everview.database import Database
 
 _FORM = "CREATE TABLE name (column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...))"
-_TYPES = "types such as BIGINT, DOUBLE, DECIMAL(12,2), STRING, DATE and TIMESTAMP"
+_TYPES = "types such as BIGINT, DOUBLE, DECIMAL(12,2), STRING, DATE, TIMESTAMP and ARRAY<STRING>"
 _SHOW = re.compile(r"SHOW\s+TABLES(\s+LIKE\s+'(?P<pattern>[^']*)')?", re.IGNORECASE)
 _STORED = {
     *(DType.BOOLEAN, DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT),
     *(DType.FLOAT, DType.DOUBLE, DType.DECIMAL, DType.TEXT, DType.VARCHAR, DType.CHAR),
     *(DType.BINARY, DType.DATE, DType.TIMESTAMPTZ, DType.TIMESTAMPLTZ, DType.TIMESTAMPNTZ),
+    *(DType.ARRAY, DType.STRUCT, DType.MAP),
 }
 
 

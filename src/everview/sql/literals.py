@@ -11,7 +11,8 @@ from sqlglot import exp
 from sqlglot.expressions import DType
 from sqlglot.tokenizer_core import TokenType
 
-from everview.intake.columns import Unfit, store_column
+from everview.intake.columns import store_column
+from everview.intake.kinds import Unfit
 from everview.sql.parsing import Statement
 
 _TIMES = {

@@ -11,6 +11,7 @@ from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql
 from everview.plan.inline import inline_views
 from everview.plan.keys import view_key
 from everview.plan.nodes import node_of
+from everview.plan.ordering import check_ordered
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.sql.parsing import Statement
@@ -72,6 +73,7 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
     plans = {view["name"]: node_of(view["plan"]) for view in db.store.documents("view/").values()}
     relations |= {view: plan.columns for view, plan in plans.items()}
     plan, order = translate(start("spark").session, query, relations)
+    check_ordered(plan, order)
     plan = improve(plan)
     views = sorted(plan.tables() & set(plans))
     plan = inline_views(plan, plans)

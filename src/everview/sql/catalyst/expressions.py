@@ -61,7 +61,7 @@ class Expressions:
         bare = kind(expression if rewritten is None else rewritten)
         if bare in ("AttributeReference", "Literal"):
             return text
-        return f"CAST({text} AS {expression.dataType().sql()})"
+        return f"CAST({text} AS {expression.dataType().asNullable().sql()})"
 
     def text(self, expression: Any) -> str:
         """The expression as text over our column names."""

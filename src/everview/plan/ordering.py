@@ -1,0 +1,48 @@
+"""What a plan may do with arrays, structs and maps: their values are equal or not, but in no order
+that state keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from everview.errors import UnsupportedSql
+from everview.plan.nodes import Aggregate, Node, Order, Threshold, TopK
+from everview.schema import Column, is_nested, sql_name
+
+
+def check_ordered(plan: Node, order: tuple[Order, ...]) -> None:
+    """Raises `UnsupportedSql` if the view puts nested values in order, or groups by maps."""
+    for what, column in _ordered(plan, order):
+        if is_nested(column.type):
+            raise UnsupportedSql(
+                f"{what} {column.name}, of type {sql_name(column.type)}, can't be maintained yet; "
+                "take a field or an element of it"
+            )
+    for node in plan.walk():
+        for column in map(node.column, node.groups) if isinstance(node, Aggregate) else ():
+            if _has_map(column.type):
+                raise UnsupportedSql(
+                    f"GROUP BY of a value of type {sql_name(column.type)} can't be "
+                    "maintained yet; take an element of it"
+                )
+
+
+def _ordered(plan: Node, order: tuple[Order, ...]) -> Iterator[tuple[str, Column]]:
+    """The columns whose values are put in order, and what for."""
+    yield from (("ORDER BY", plan.column(by.column)) for by in order)
+    for node in plan.walk():
+        if isinstance(node, TopK):
+            yield from (("ORDER BY", node.column(by.column)) for by in node.order)
+        elif isinstance(node, Threshold):
+            yield "a comparison of", node.column(node.column_)
+        elif isinstance(node, Aggregate):
+            for call in node.calls:
+                if call.argument and (call.distinct or call.function in ("min", "max")):
+                    yield f"{call.function} of", node.input.column(call.argument)
+
+
+def _has_map(arrow: pa.DataType) -> bool:
+    parts = [arrow.field(i).type for i in range(arrow.num_fields)]
+    return bool(pa.types.is_map(arrow)) or any(map(_has_map, parts))
