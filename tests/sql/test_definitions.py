@@ -33,6 +33,11 @@ TYPES = {
     "TIMESTAMP": "TIMESTAMP",
     "TIMESTAMP_LTZ": "TIMESTAMP",
     "TIMESTAMP_NTZ": "TIMESTAMP_NTZ",
+    "array<long>": "ARRAY<BIGINT>",
+    "MAP<STRING, ARRAY<VARCHAR(3)>>": "MAP<STRING, ARRAY<STRING>>",
+    "STRUCT<a INT NOT NULL COMMENT 'x, y', `odd name`: DECIMAL(12, 2)>": (
+        "STRUCT<a: INT, `odd name`: DECIMAL(12,2)>"
+    ),
 }
 
 

@@ -70,18 +70,15 @@ def _stored(parts: Parts, name: str, path: str, target: pa.DataType, store: Stor
 def _check_keys(parts: Parts, keys: pa.Array) -> None:
     """No map has a NULL for a key, nor a key twice."""
     assert parts.offsets is not None
-    wrong = np.flatnonzero(~valid_of(keys))
+    owners = np.repeat(np.arange(len(parts.valid)), np.diff(parts.offsets))
+    wrong = owners[~valid_of(keys)]
     if not len(wrong):
-        owners = np.repeat(np.arange(len(parts.valid)), np.diff(parts.offsets))
         grouped = pa.table({"map": owners, "key": map_keys(keys)}).group_by(["map", "key"])
         counted = grouped.aggregate([([], "count_all")])
-        twice = counted.filter(pc.greater(counted["count_all"], 1))["map"]
-        if not len(twice):
-            return
-        row = pc.min(twice).as_py()
-    else:
-        row = _owner(parts.offsets, int(wrong[0]))
-    raise Unfit(row, parts.value(row))
+        wrong = counted.filter(pc.greater(counted["count_all"], 1))["map"].to_numpy()
+    if len(wrong):
+        row = int(wrong.min())
+        raise Unfit(row, parts.value(row))
 
 
 def _owner(offsets: Ints, item: int) -> int:
