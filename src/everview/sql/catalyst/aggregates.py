@@ -83,6 +83,8 @@ class _Calls:
 
         def replaced(found: Any) -> Any:
             if kind(found) == "AggregateExpression":
+                if kind(found.aggregateFunction()) == "PivotFirst":
+                    return texts.function("array", self._pivoted(found))
                 return texts.reference(found, self._noted(found).name)
             if any(kind(part) == "AggregateExpression" for part in walk(found)):
                 return None
@@ -115,6 +117,20 @@ class _Calls:
             (True,) * len(groups),
             replicated=not groups,
         )
+
+    def _pivoted(self, expression: Any) -> list[Any]:
+        """PIVOT: of each value of its column the one row there is."""
+        function, texts = expression.aggregateFunction(), self.given.expressions
+        by, shown = texts.text(function.pivotColumn()), function.valueColumn()
+        column = replace(texts.typed("argument", shown), nullable=True)
+        found = []
+        for wanted in each(function.pivotColumnValues()):
+            literal = texts.literal(wanted, function.pivotColumn())
+            text = f"CASE WHEN {by} <=> {literal} THEN {texts.cast(shown)} END"
+            call = Call("max", self.columns.name_of(text, column))
+            made = replace(column, name=f"call_{len(self.kept) + len(self.recomputed)}")
+            found.append(texts.reference(shown, self.kept.setdefault(call, made).name))
+        return found
 
     def _noted(self, expression: Any) -> Column:
         function = expression.aggregateFunction()

@@ -8,7 +8,7 @@ from typing import Any
 from everview.errors import EverviewError, UnsupportedSql
 from everview.schema import Column, arrow_type
 from everview.sql.catalyst.building import plain, unused
-from everview.sql.catalyst.trees import each, kind
+from everview.sql.catalyst.trees import each, kind, sql_type
 
 
 class Expressions:
@@ -46,10 +46,10 @@ class Expressions:
 
     def typed(self, name: str, expression: Any) -> Column:
         try:
-            arrow = arrow_type(expression.dataType().sql())
+            arrow = arrow_type(sql_type(expression))
         except EverviewError as error:
             raise UnsupportedSql(
-                f"{expression.sql()} is of type {expression.dataType().sql()}, which views don't "
+                f"{expression.sql()} is of type {sql_type(expression)}, which views don't "
                 f"have yet: {error}"
             ) from error
         return Column(name, arrow, expression.nullable())
@@ -61,7 +61,7 @@ class Expressions:
         bare = kind(expression if rewritten is None else rewritten)
         if bare in ("AttributeReference", "Literal"):
             return text
-        return f"CAST({text} AS {expression.dataType().asNullable().sql()})"
+        return f"CAST({text} AS {sql_type(expression)})"
 
     def text(self, expression: Any) -> str:
         """The expression as text over our column names."""
@@ -91,10 +91,10 @@ class Expressions:
             )
         children = [self.rewrite(child, replace) for child in each(expression.children())]
         if kind(expression) == "CreateNamedStruct":  # its own text leaves out the names
-            return self._function("named_struct", children)
+            return self.function("named_struct", children)
         return expression.withNewChildren(self.sequence(children)) if children else expression
 
-    def _function(self, name: str, arguments: list[Any]) -> Any:
+    def function(self, name: str, arguments: list[Any]) -> Any:
         analysis = self._jvm.org.apache.spark.sql.catalyst.analysis
         unresolved = getattr(getattr(analysis, "UnresolvedFunction$"), "MODULE$")
         return unresolved.apply(name, self.sequence(arguments), False)
@@ -109,6 +109,14 @@ class Expressions:
             catalyst.NamedExpression.newExprId(),
             self.sequence([]),
         )
+
+    def literal(self, value: Any, like: Any) -> str:
+        """A value as Spark has it inside, of the type of an expression. Numbers come through py4j
+        as numbers of another type than they were."""
+        made = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal
+        if kind(like.dataType()).startswith(("Date", "Timestamp")) or not isinstance(value, int):
+            return f"CAST({made(value, like.dataType()).sql()} AS {sql_type(like)})"
+        return f"CAST({made.fromObject(value).sql()} AS {sql_type(like)})"
 
     def aggregate(self, function: Any, distinct: bool) -> str:
         """An aggregate function as text."""

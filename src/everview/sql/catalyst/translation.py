@@ -34,6 +34,7 @@ from everview.sql.catalyst.trees import (
     kind,
     nulls_first,
     numbers,
+    sql_type,
     subqueries,
     value,
 )
@@ -144,7 +145,7 @@ def _constant(given: Translation, plan: Any) -> Node:
         raise UnsupportedSql(
             f"a view may have constants of {MOST_CONSTANTS:,} rows; put more of them in a table"
         )
-    types = [attribute.dataType().sql() for attribute in each(plan.output())]
+    types = [sql_type(attribute) for attribute in each(plan.output())]
     return Constant(columns, tuple(tuple(map(_literal, row, types)) for row in rows))
 
 
@@ -242,7 +243,7 @@ def _expand(given: Translation, plan: Any) -> Node:
     outputs = list(each(plan.output()))
     projections = [list(each(one)) for one in each(plan.projections())]
     node = attached(given, node, [one for outer in projections for one in outer])
-    types = [output.dataType().sql() for output in outputs]
+    types = [sql_type(output) for output in outputs]
     structs = []
     for expressions in projections:
         fields = [

@@ -40,6 +40,11 @@ def value(output: Any) -> Any:
     return output.child() if kind(output) == "Alias" else output
 
 
+def sql_type(expression: Any) -> str:
+    """The type of an expression; within arrays and structs everything may be NULL."""
+    return str(expression.dataType().asNullable().sql())
+
+
 def subqueries(expression: Any) -> list[Any]:
     return [part for part in walk(expression) if kind(part) == "ScalarSubquery"]
 

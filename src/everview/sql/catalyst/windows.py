@@ -10,7 +10,7 @@ from everview.plan.nodes import Node, Recompute, Replace, Touched
 from everview.schema import quoted
 from everview.sql.catalyst.building import only, unused
 from everview.sql.catalyst.expressions import Expressions
-from everview.sql.catalyst.trees import each, kind, value
+from everview.sql.catalyst.trees import each, kind, sql_type, value
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -64,7 +64,7 @@ def _text(given: Translation, expression: Any, touched: Touched) -> str:
         bounds = (_bound(texts, frame.lower()), _bound(texts, frame.upper()))
         over.append(f"{frame.frameType().sql()} BETWEEN {bounds[0]} AND {bounds[1]}")
     text = _computed(texts, function, f"OVER ({' '.join(over)})")
-    return f"CAST({text} AS {expression.dataType().sql()})"
+    return f"CAST({text} AS {sql_type(expression)})"
 
 
 def _bound(texts: Expressions, bound: Any) -> str:
