@@ -49,7 +49,17 @@ from tests.tpcds.trial import (  # noqa: E402
 import everview as ev  # noqa: E402
 
 _RESULTS = PROJECT / "bench" / "results" / "tpcds.json"
-_COLUMNS = ("query", "verdict", "rounds", "state rows", "rows", "epoch s", "exact", "reason")
+_COLUMNS = (
+    "query",
+    "verdict",
+    "rounds",
+    "state rows",
+    "rows",
+    "changed",
+    "epoch s",
+    "exact",
+    "reason",
+)
 _REASON = 100
 _PAGE = """# TPC-DS
 
@@ -59,10 +69,10 @@ epochs of {options.changes} random changes (scale factor {options.scale:g}, {opt
 
 **{summary}.**
 
-`rounds` are those of an epoch, `rows` the most the view had, and `epoch s` the seconds of an epoch
-with all views of a database, up to {options.together}. `exact` is by DuckDB, or by Spark where it
-says so: there DuckDB rounds otherwise, or can't run the query. `reason` says why a view is refused,
-or what of it is not incremental.
+`rounds` are those of an epoch, `rows` the most the view had, `changed` how many epochs changed it,
+and `epoch s` the seconds of an epoch with all views of a database, up to {options.together}.
+`exact` is by DuckDB, or by Spark where it says so: there DuckDB rounds otherwise, or can't run the
+query. `reason` says why a view is refused, or what of it is not incremental.
 
 {table}
 """
@@ -148,8 +158,9 @@ def _together(
                 taken[query.name] = query
                 outcomes.append(create(db, query))
                 _tell(f"{query.name}: {outcomes[-1].verdict} {_cut(outcomes[-1].reason)}")
-            trial = Trial(db, taken.values(), outcomes, seed=options.seed, tell=_tell)
-            trial.run(options.epochs, options.changes)
+            if any(outcome.maintained for outcome in outcomes):
+                trial = Trial(db, taken.values(), outcomes, seed=options.seed, tell=_tell)
+                trial.run(options.epochs, options.changes)
             return outcomes
     except Exception as error:
         _tell(f"{type(error).__name__}: {error}")
@@ -179,13 +190,14 @@ def _cut(reason: str) -> str:
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:
-    numbers = ("", "", "", "", "")
+    numbers = ("",) * 6
     if outcome.maintained:
         exact = "yes" if outcome.exact else "NO"
         numbers = (
             str(outcome.rounds),
             f"{outcome.state_rows:,}",
             f"{outcome.rows:,}",
+            str(outcome.changed),
             f"{outcome.epoch_seconds:.1f}",
             exact if outcome.oracle == "duckdb" else f"{exact}, oracle: {outcome.oracle}",
         )

@@ -8,7 +8,7 @@ All of it follows from the seed. Each key changes once in a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 import everview as ev
-from tests.tpcds.wishes import Part, Wishes
+from tests.tpcds.wishes import Part, Place, Wish, Wishes
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -34,11 +34,13 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Referring:
-    """What refers to what: the table that a column of a table has keys of, and the tables whose
-    key is of rows in another table, with the columns they take from there."""
+    """What refers to what: the table that a column of a table has keys of; the tables whose key is
+    of rows in another table, with the columns they take from there; and calendars, whose rows each
+    are there at most once: they are deleted, come back, and are exchanged with each other."""
 
     referred: Callable[[str, str], str | None]
     of_rows: Mapping[str, tuple[str, Mapping[str, str]]]
+    calendars: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,12 @@ class Changes:
         self._chance = np.random.default_rng(seed)
         self._keys, self._referring = keys, referring
         self._tables = {name: _Rows(keys[name], table) for name, table in rows.items()}
+        self._duck = duckdb.connect()
+        for name, table in rows.items():
+            slots = pa.array(np.arange(len(table)))
+            self._duck.register(name, table.append_column("slot", slots))
         schemas = {name: table.schema for name, table in rows.items()}
-        self._wishes = Wishes(queries, schemas, keys, self._chance)
+        self._wishes = Wishes(queries, schemas, self._chance)
         self._passing: dict[tuple[str, ...], list[int]] = {}
 
     def batch(self, size: int) -> Batch:
@@ -110,10 +116,20 @@ class Changes:
         elif kind == 3 and (gone := sorted(table.gone - table.touched.keys())):
             slot = gone[self._chance.integers(len(gone))]
             self._put(name, slot, table.last(slot))
+        elif name in self._referring.calendars:
+            self._exchange(table)
         elif kind == 1 and (slot := self._pick(table)) is not None:
             self._put(name, slot, self._updated(name, table.row(slot)))
-        else:
+        elif len(self._keys[name]) == 1 or not self._meeting(name):
             self._insert(name)
+
+    def _exchange(self, table: _Rows) -> None:
+        """Two rows get each other's contents."""
+        one, other = self._pick(table), self._pick(table)
+        if one is not None and other is not None and one != other:
+            rows = table.row(one), table.row(other)
+            table.set(one, {**rows[1], **table.key_of(rows[0])})
+            table.set(other, {**rows[0], **table.key_of(rows[1])})
 
     def _pick(self, table: _Rows) -> int | None:
         """A live row that has not changed in this batch, if a few tries find one."""
@@ -136,16 +152,15 @@ class Changes:
                 row[column] = self._reference(name, column, row[column])
         for _ in range(_TRIES):
             self._new_key(name, row)
-            wished = self._wished(name, row)
-            slot = table.slot(wished)
-            if slot is None or (slot in table.gone and slot not in table.touched):
-                table.set(table.grow(wished) if slot is None else slot, wished)
+            slot = table.slot(row)
+            if slot is None or slot in table.gone:
+                self._put_new(name, self._wished(name, row))
                 return
 
     def _put(self, name: str, slot: int, row: Row) -> None:
         """The row, its key as it was."""
-        key = {column: row[column] for column in self._keys[name]}
-        self._tables[name].set(slot, {**self._wished(name, row), **key})
+        table = self._tables[name]
+        table.set(slot, {**self._wished(name, row), **table.key_of(row)})
 
     def _new_key(self, name: str, row: Row) -> None:
         if name in self._referring.of_rows:
@@ -184,33 +199,78 @@ class Changes:
 
     def _wished(self, name: str, row: Row) -> Row:
         """The row, half of the time with what a wish wants of it."""
-        if self._chance.random() >= WISHED:
+        if self._chance.random() >= WISHED or name in self._referring.calendars:
             return row
         wish = self._wishes.draw(name)
         if wish is None:
             return row
         aliases = [alias for alias, part in wish.parts.items() if part.table == name]
         alias = aliases[self._chance.integers(len(aliases))]
-        new = {**row, **wish.parts[alias].values}
-        for (other, column), target in wish.links.items():
-            if other == alias:
-                new[column] = self._passing_key(wish.parts[target])
-        return new
+        return {**row, **wish.parts[alias].values}
 
-    def _passing_key(self, part: Part) -> Any:
-        """The key of a row that has what the part wants; if there was none, one is changed."""
+    def _meeting(self, name: str) -> bool:
+        """Rows in all tables of a SELECT that reads the table: they pass its filters, and meet.
+
+        Of tables with a key of one column these are rows that pass already, if there are some.
+        """
+        wish = self._wishes.draw(name)
+        if wish is None:
+            return False
+        slots = {
+            alias: self._passing_slot(part)
+            for alias, part in wish.parts.items()
+            if len(self._keys[part.table]) == 1
+        }
+        values: dict[Place, Any] = {}
+        for alias, slot in slots.items():
+            table = self._tables[wish.parts[alias].table]
+            for column, value in table.key_of(table.last(slot)).items():
+                values |= dict.fromkeys(wish.equal_to((alias, column)), value)
+        for alias, part in wish.parts.items():
+            if part.table not in self._referring.calendars:
+                self._meet(wish, alias, slots.get(alias), values)
+        return True
+
+    def _meet(self, wish: Wish, alias: str, slot: int | None, values: dict[Place, Any]) -> None:
+        """Put the row of one alias, new if it has no slot, with the values that others have."""
+        part = wish.parts[alias]
+        table = self._tables[part.table]
+        row = dict(table.last(self._any(table) if slot is None else slot))
+        if slot is None:
+            self._new_key(part.table, row)
+        key = table.key_of(row) if slot is not None else {}
+        row.update(part.values)
+        for column in table.columns:
+            places = wish.equal_to((alias, column))
+            if (alias, column) in values:
+                row[column] = values[alias, column]
+            elif len(places) > 1 and row[column] is not None:
+                values |= dict.fromkeys(places, row[column])
+        self._put_new(part.table, {**row, **key})
+
+    def _put_new(self, name: str, row: Row) -> bool:
+        """Put a row of any key, unless it changed in this batch already."""
+        table = self._tables[name]
+        slot = table.slot(row)
+        if slot is not None and (slot in table.touched or table.last(slot) == row):
+            return False
+        table.set(table.grow(row) if slot is None else slot, row)
+        return True
+
+    def _passing_slot(self, part: Part) -> int:
+        """A row that had what the part wants, or else any."""
         table = self._tables[part.table]
         known = (part.table, *part.conditions)
         if known not in self._passing:
-            self._passing[known] = table.passing(part.conditions)
+            self._passing[known] = self._first_passing(part)
         passing = [slot for slot in self._passing[known] if slot not in table.gone]
-        if passing:
-            return table.key(passing[self._chance.integers(len(passing))])[0]
-        slot = self._any(table)
-        if slot not in table.touched:
-            table.set(slot, {**table.last(slot), **part.values})
-            self._passing[known].append(slot)
-        return table.key(slot)[0]
+        return passing[self._chance.integers(len(passing))] if passing else self._any(table)
+
+    def _first_passing(self, part: Part) -> list[int]:
+        """Slots of the rows that met the part's conditions at first."""
+        asked = " AND ".join(f"({condition})" for condition in part.conditions) or "true"
+        found = self._duck.execute(f"SELECT slot FROM {part.table} WHERE {asked} ORDER BY slot")
+        return [slot for (slot,) in found.fetchall()]
 
 
 class _Rows:
@@ -232,6 +292,9 @@ class _Rows:
 
     def key(self, slot: int) -> Key:
         return self._keys[slot]
+
+    def key_of(self, row: Row) -> Row:
+        return {column: row[column] for column in self._key}
 
     def slot(self, row: Row) -> int | None:
         return self._slots.get(tuple(row[column] for column in self._key))
@@ -265,15 +328,6 @@ class _Rows:
     def next_number(self, column: str) -> int:
         self._largest[column] += 1
         return int(self._largest[column])
-
-    def passing(self, conditions: list[str]) -> list[int]:
-        """Slots of those of the first rows that meet the conditions, in DuckDB's SQL."""
-        numbered = self._rows.append_column("slot", pa.array(range(len(self._rows))))
-        with duckdb.connect() as duck:
-            duck.register("rows", numbered)
-            asked = " AND ".join(f"({condition})" for condition in conditions) or "true"
-            found = duck.sql(f"SELECT slot FROM rows WHERE {asked} ORDER BY slot").fetchall()
-        return [slot for (slot,) in found]
 
     def changes(self) -> TableChanges:
         puts = [row for row in self.touched.values() if row is not None]

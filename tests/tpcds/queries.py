@@ -1,13 +1,14 @@
 """The TPC-DS queries in Spark SQL, read from where they are kept; they are no part of the project.
 
 Two things are changed. q30 names a column of customer that the generator calls
-c_last_review_date_sk. And a query with two columns of one name, which no view may have (q39a, q39b,
-q64), is wrapped: its columns are numbered.
+c_last_review_date_sk. And a query with two columns of one name, which no view may have (q14b, q39a,
+q39b, q64), is wrapped: its columns are numbered.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,8 +39,8 @@ class Query:
     @property
     def as_view(self) -> str:
         """The query of the view: with numbered columns where two have one name."""
-        names = [column.output_name.lower() for column in self.parsed.selects]
-        named = [name for name in names if name not in ("", "*")]
+        names = list(_columns(self.parsed, {}))
+        named = [name for name in names if name]
         if len(set(named)) == len(named):
             return self.text
         numbered = ", ".join(f"c{n}" for n in range(1, len(names) + 1))
@@ -55,6 +56,20 @@ def read(directory: Path = DIRECTORY) -> dict[str, Query]:
             text = re.sub(rf"\b{name}\b", actual, text)
         found[file.stem] = Query(file.stem, text)
     return found
+
+
+def _columns(query: exp.Query, named: Mapping[str, exp.Query]) -> Iterator[str]:
+    """Names of its columns; a star stands for those of subqueries and of `named` ones."""
+    named = {**named, **{cte.alias.lower(): cte.this for cte in query.ctes}}
+    for column in query.selects:
+        if not column.is_star:
+            yield column.output_name.lower()
+            continue
+        for source in (query.args["from_"], *(query.args.get("joins") or [])):
+            below = source.this
+            inner = below.this if isinstance(below, exp.Subquery) else named.get(below.name.lower())
+            if inner is not None:
+                yield from _columns(inner, named)
 
 
 def _number(name: str) -> tuple[int, str]:

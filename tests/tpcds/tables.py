@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,8 @@ KEYS = {
     "web_sales": ("ws_item_sk", "ws_order_number"),
     "web_returns": ("wr_item_sk", "wr_order_number"),
 }
-FACTS = tuple(name for name, key in KEYS.items() if len(key) > 1)
+# Queries take one day's week or one month's number for granted.
+CALENDARS = ("date_dim",)
 # A return is of a line of a sale, and mostly by the customer of the sale.
 RETURNS = {
     "store_returns": (
@@ -115,29 +117,36 @@ def referred(table: str, column: str) -> str | None:
     return None if parent == table else parent
 
 
-def rows(directory: Path, scale: float, share: int = 1) -> dict[str, pa.Table]:
-    """All tables as the generator makes them, one of `share` customers and items of it.
+def rows(
+    directory: Path, scale: float, share: int = 1, names: Iterable[str] = KEYS
+) -> dict[str, pa.Table]:
+    """Tables as the generator makes them, of facts what belongs to one of `share` customers or
+    items.
 
     The generator's files are kept in `directory`.
     """
-    _generate(directory, scale)
-    found = {name: _stored(pq.read_table(directory / f"{name}.parquet")) for name in KEYS}
-    for name, column in _OF_CUSTOMER.items():
-        numbers = pc.fill_null(found[name][column], 0)
+    names = list(names)
+    _generate(directory, scale, names)
+    found = {name: _stored(pq.read_table(directory / f"{name}.parquet")) for name in names}
+    for name in _OF_CUSTOMER.keys() & found.keys():
+        numbers = pc.fill_null(found[name][_OF_CUSTOMER[name]], 0)
         found[name] = found[name].filter(pa.array(numbers.to_numpy() % share == 0))
-    demographics = found["customer_demographics"]
-    needed = np.unique(
-        np.concatenate(
-            [
-                rows[column].drop_null().to_numpy()
-                for rows in found.values()
-                for column in rows.column_names
-                if column.endswith("_cdemo_sk")
-            ]
-        )
-    )
-    chosen = pc.is_in(demographics["cd_demo_sk"], pa.array(needed))
-    return {**found, "customer_demographics": demographics.filter(chosen)}
+    if "customer_demographics" in found:
+        demographics = found["customer_demographics"]
+        chosen = pc.is_in(demographics["cd_demo_sk"], _referred_to(found, "cdemo_sk"))
+        found["customer_demographics"] = demographics.filter(chosen)
+    return found
+
+
+def _referred_to(tables: dict[str, pa.Table], kind: str) -> pa.Array:
+    """The keys in all columns that are references of the kind."""
+    columns = [
+        table[column].drop_null().to_numpy()
+        for table in tables.values()
+        for column in table.column_names
+        if column.endswith(f"_{kind}")
+    ]
+    return pa.array(np.unique(np.concatenate(columns))) if columns else pa.array([], pa.int32())
 
 
 def create(db: ev.Database, tables: dict[str, pa.Table]) -> None:
@@ -146,10 +155,6 @@ def create(db: ev.Database, tables: dict[str, pa.Table]) -> None:
         db.create_table(name, table.schema, KEYS[name])
         db.table(name).put(table)
         db.store.trim(name)
-
-
-def contents(db: ev.Database) -> dict[str, pa.Table]:
-    return {name: db.table(name).to_arrow() for name in db.tables()}
 
 
 def _stored(table: pa.Table) -> pa.Table:
@@ -162,13 +167,17 @@ def _stored(table: pa.Table) -> pa.Table:
     )
 
 
-def _generate(directory: Path, scale: float) -> None:
-    if all((directory / f"{name}.parquet").exists() for name in KEYS):
+def _generate(directory: Path, scale: float, names: list[str]) -> None:
+    missing = [name for name in names if not (directory / f"{name}.parquet").exists()]
+    if not missing:
         return
     tool = shutil.which("tpcgen-cli", path=os.path.dirname(sys.executable))
+    tool = tool or shutil.which("tpcgen-cli")
     if tool is None:
-        raise EverviewError("TPC-DS data comes from tpcgen-cli; pip install everview[dev]")
-    wanted = ["--tables", ",".join(KEYS), "--output-dir", str(directory), "--overwrite"]
+        raise EverviewError(
+            "TPC-DS data comes from tpcgen-cli, which is not installed; pip install everview[dev]"
+        )
+    wanted = ["--tables", ",".join(missing), "--output-dir", str(directory)]
     subprocess.run(
         [tool, "tpcds", "parquet", "-s", str(scale), *wanted], check=True, capture_output=True
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ import everview as ev
 from everview.errors import EverviewError
 from tests.tpcds import tables
 from tests.tpcds.changes import Changes, Referring, apply
-from tests.tpcds.oracle import answer, by_duckdb, by_spark, differences, shortened
+from tests.tpcds.oracle import Row, Run, answer, by_duckdb, by_spark, differences, shortened
 from tests.tpcds.queries import Query
 
 INCREMENTAL, BY_GROUP, REFUSED, FAILED = "incremental", "by touched group", "refused", "failed"
@@ -36,6 +37,7 @@ class Outcome:
     rounds: int = 0
     state_rows: int = 0
     rows: int = 0  # the most it had
+    changed: int = 0  # epochs that changed it
     views_together: int = 0
     load_seconds: float = 0.0
     epoch_seconds: float = 0.0
@@ -98,10 +100,11 @@ class Trial:
         self._queries = {query.name: query for query in queries if query.name in self._outcomes}
         read = {name for query in self._queries.values() for name in query.tables}
         self._tables = [name for name in tables.KEYS if name in read]
+        self._before: dict[str, Counter[Row]] = {}
         self._changes = Changes(
             self._contents(),
             tables.KEYS,
-            Referring(tables.referred, tables.RETURNS),
+            Referring(tables.referred, tables.RETURNS, tables.CALENDARS),
             [query.parsed for query in self._queries.values()],
             seed,
         )
@@ -141,18 +144,25 @@ class Trial:
         spark = by_spark(contents)
         with by_duckdb(contents) as duck:
             for outcome in self._live():
-                query = self._queries[outcome.query].parsed
                 view = self._db.view(outcome.query).to_arrow()
-                outcome.checks += 1
-                outcome.rows = max(outcome.rows, view.num_rows)
-                try:
-                    wrong = differences(view, answer(query, duck, "duckdb"))
-                except duckdb.Error as error:
-                    wrong = [f"DuckDB can't run it: {str(error).splitlines()[0]}"]
-                if not wrong:
-                    continue
-                self._tell(f"{outcome.query}, {when}: DuckDB says {shortened(wrong)}")
-                outcome.oracle = "spark"
-                if wrong := differences(view, answer(query, spark, "spark")):
+                self._count(outcome, view)
+                if wrong := self._differences(outcome, view, duck, "duckdb"):
+                    self._tell(f"{outcome.query}, {when}: by DuckDB {shortened(wrong)}")
+                    outcome.oracle = "spark"
+                    wrong = self._differences(outcome, view, spark, "spark")
+                if wrong:
                     self._tell(f"{outcome.query}, {when}: WRONG: {shortened(wrong)}")
                     outcome.wrong.append(f"{when}: {shortened(wrong)}")
+
+    def _count(self, outcome: Outcome, view: pa.Table) -> None:
+        rows = Counter(zip(*(column.to_pylist() for column in view.columns), strict=True))
+        outcome.checks += 1
+        outcome.rows = max(outcome.rows, view.num_rows)
+        outcome.changed += rows != self._before.get(outcome.query, rows)
+        self._before[outcome.query] = rows
+
+    def _differences(self, outcome: Outcome, view: pa.Table, run: Run, dialect: str) -> list[str]:
+        try:
+            return differences(view, answer(self._queries[outcome.query].parsed, run, dialect))
+        except (duckdb.Error, EverviewError) as error:
+            return [f"{dialect} can't run it: {str(error).splitlines()[0]}"]

@@ -2,7 +2,7 @@
 
 Few random rows pass the filters of a TPC-DS query, and a view without rows proves little. So the
 comparisons of columns with constants are read off the queries: a wish is one way to pass those of
-one SELECT, with one branch of every OR, and says which columns refer to which of its tables.
+one SELECT, with one branch of every OR, and says which columns of its tables are to be equal.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ _COMPARED = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _FLIPPED = {exp.EQ: exp.EQ, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 
 
+Place = tuple[str, str]  # an alias and a column
+
+
 @dataclass
 class Part:
     """What one table of a SELECT is to have: values by column, and the conditions they are for."""
@@ -34,10 +37,18 @@ class Part:
 
 @dataclass
 class Wish:
-    """The parts of a SELECT's tables by alias; `links` is the alias a column refers to."""
+    """The parts of a SELECT's tables by alias; columns that are to be `equal` are in one set."""
 
     parts: dict[str, Part]
-    links: dict[tuple[str, str], str]
+    equal: list[set[Place]] = field(default_factory=list)
+
+    def equal_to(self, place: Place) -> set[Place]:
+        """The columns that are to have the value of this one, itself among them."""
+        return next((places for places in self.equal if place in places), {place})
+
+    def equate(self, one: Place, other: Place) -> None:
+        merged = self.equal_to(one) | self.equal_to(other)
+        self.equal = [places for places in self.equal if not places & merged] + [merged]
 
 
 class Wishes:
@@ -47,10 +58,9 @@ class Wishes:
         self,
         queries: Iterable[exp.Query],
         schemas: Mapping[str, pa.Schema],
-        keys: Mapping[str, tuple[str, ...]],
         chance: np.random.Generator,
     ) -> None:
-        self._schemas, self._keys, self._chance = schemas, keys, chance
+        self._schemas, self._chance = schemas, chance
         self._selects: dict[str, list[exp.Select]] = {name: [] for name in schemas}
         for query in queries:
             for select in query.find_all(exp.Select):
@@ -63,7 +73,7 @@ class Wishes:
         if not selects:
             return None
         select = selects[self._chance.integers(len(selects))]
-        wish = Wish({alias: Part(name) for alias, name in self._aliases(select).items()}, {})
+        wish = Wish({alias: Part(name) for alias, name in self._aliases(select).items()})
         on = [join.args["on"] for join in select.args.get("joins") or [] if join.args.get("on")]
         where = select.args.get("where")
         for condition in self._chosen([*on, *([where.this] if where else [])]):
@@ -98,9 +108,7 @@ class Wishes:
         if isinstance(condition, exp.EQ) and right is not None:
             ends = [self._column(wish, end) for end in (left, right.unnest())]
             if ends[0] and ends[1]:
-                for (alias, name), (other, key) in (ends, ends[::-1]):
-                    if self._keys[wish.parts[other].table] == (key,):
-                        wish.links[alias, name] = other
+                wish.equate(ends[0], ends[1])
                 return
         found = self._value(wish, condition, left, right)
         if found is not None:
@@ -114,7 +122,7 @@ class Wishes:
 
     def _value(
         self, wish: Wish, condition: exp.Expression, left: Any, right: Any
-    ) -> tuple[tuple[str, str], Any] | None:
+    ) -> tuple[Place, Any] | None:
         """A column and a value of it with which the condition holds."""
         kind: Any = type(condition)
         if kind in _COMPARED and not self._column(wish, left):
@@ -142,7 +150,7 @@ class Wishes:
         value = _fitting(value, wanted)
         return None if value is None else (place, value)
 
-    def _column(self, wish: Wish, expression: Any) -> tuple[str, str] | None:
+    def _column(self, wish: Wish, expression: Any) -> Place | None:
         """Alias and name, if the expression is a column of one of the wish's tables."""
         if not isinstance(expression, exp.Column):
             return None
