@@ -1,0 +1,110 @@
+"""TPC-DS queries as views, equal to DuckDB's or Spark's recomputation at every epoch.
+
+A few queries on Sail; with --long all of them, in databases of ten views.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import everview as ev
+from everview.run.engine import Engine
+from tests.tpcds import queries, tables, trial
+from tests.tpcds.oracle import Answer
+from tests.tpcds.queries import Query
+from tests.tpcds.trial import FAILED, INCREMENTAL, REFUSED, Trial, create
+
+QUERIES = queries.read()
+CHEAP = ("q1", "q3", "q15", "q37", "q93", "q96")
+SCALE, SHARE = 0.01, 20
+EPOCHS, SIZE = 2, 200
+TOGETHER = 10
+
+pytestmark = pytest.mark.skipif(not QUERIES, reason=f"no TPC-DS queries in {queries.DIRECTORY}")
+Opened = Callable[[], AbstractContextManager[ev.Database]]
+
+
+def chosen(long: bool) -> list[list[Query]]:
+    names = list(QUERIES) if long else list(CHEAP)
+    groups = [names[at : at + TOGETHER] for at in range(0, len(names), TOGETHER)]
+    return [[QUERIES[name] for name in group] for group in groups]
+
+
+@pytest.fixture(scope="module")
+def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the tables that the queries read."""
+    directory = tmp_path_factory.mktemp("tpcds")
+    groups = chosen(request.config.getoption("--long"))
+    read = {table for group in groups for query in group for table in query.tables}
+    names = [name for name in tables.KEYS if name in read]
+    path = directory / "tpcds.ev"
+    with ev.open(path, create=True, durability="never") as db:
+        tables.create(db, tables.rows(directory, SCALE, SHARE, names))
+    return path
+
+
+@pytest.fixture
+def opened(sail: Engine, base: Path, tmp_path: Path) -> Opened:
+    """Opens a copy of the database."""
+
+    @contextmanager
+    def copy() -> Iterator[ev.Database]:
+        path = shutil.copytree(base, tmp_path / "tpcds.ev")
+        with ev.open(path, durability="never") as db:
+            db._engine = sail
+            yield db
+        shutil.rmtree(path)
+
+    return copy
+
+
+def test_the_queries_are_refused_or_exact_at_every_epoch(
+    opened: Opened, request: pytest.FixtureRequest
+) -> None:
+    long = request.config.getoption("--long")
+    outcomes = []
+    for group in chosen(long):
+        with opened() as db:
+            tried = [create(db, query) for query in group]
+            if any(outcome.maintained for outcome in tried):
+                Trial(db, group, tried).run(EPOCHS, SIZE)
+            outcomes += tried
+    wrong = {outcome.query: outcome.wrong for outcome in outcomes if outcome.wrong}
+    failed = {o.query: o.reason for o in outcomes if o.verdict == FAILED}
+    assert (wrong, failed) == ({}, {})
+    kept = {outcome.query: outcome for outcome in outcomes if outcome.query in CHEAP}
+    assert {outcome.verdict for outcome in kept.values()} == {INCREMENTAL}
+    assert all(outcome.exact and outcome.checks == EPOCHS + 1 for outcome in kept.values())
+    assert sum(outcome.changed > 0 for outcome in kept.values()) >= 4
+
+
+def test_a_wrong_row_is_told_with_the_epoch(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = [QUERIES["q96"]]
+    with opened() as db:
+        outcomes = [create(db, query) for query in group]
+        found = trial.differences
+
+        def with_one_more(view: pa.Table, wanted: Answer) -> list[str]:
+            return found(pa.concat_tables([view, view]), wanted)
+
+        monkeypatch.setattr(trial, "differences", with_one_more)
+        Trial(db, group, outcomes).run(0, 0)
+    (outcome,) = outcomes
+    assert not outcome.exact
+    assert outcome.oracle == "spark"
+    assert outcome.wrong[0].startswith("loaded: too much: (")
+
+
+def test_a_query_that_cannot_be_a_view_is_refused_with_the_reason(opened: Opened) -> None:
+    with opened() as db:
+        outcome = create(db, Query("other", "SELECT nothing FROM store_sales"))
+    assert outcome.verdict == REFUSED
+    assert "nothing" in outcome.reason
