@@ -23,6 +23,8 @@ settings.load_profile("everview")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long tests at full length")
+    parser.addoption("--seed", help="run random queries of this seed; 12:3 is one view of it")
+    parser.addoption("--shrink", action="store_true", help="make failing random queries small")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

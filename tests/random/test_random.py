@@ -1,0 +1,88 @@
+"""Random views over random tables follow random changes: equal to DuckDB after every epoch.
+
+A failure says its seed; `--shrink` makes it small, in the form that `test_found` keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from everview.run.engine import Engine
+
+from .cases import Case, Failure, Outcome, random_case, run_case
+from .oracle import differences
+from .shrinking import Shrinking, as_text
+
+VIEWS = {"sail": 25, "spark": 10}
+SHRUNK = 3  # failures of one case
+
+
+def test_random_views_equal_recomputation_after_every_epoch(
+    case_of: tuple[str, str], total: Outcome, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    engine: Engine = request.getfixturevalue(case_of[0])
+    seed, _, place = case_of[1].partition(":")
+    case = random_case(int(seed), VIEWS[engine.name])
+    if place:
+        case = _only(case, int(place))
+    outcome = run_case(case, engine, tmp_path / "random.ev")
+    total.add(outcome)
+    if not outcome.failures:
+        return
+    told = [_told(case, failure, case_of) for failure in outcome.failures]
+    if request.config.getoption("--shrink"):
+        for failure in outcome.failures[:SHRUNK]:
+            told.append(f"small:\n{as_text(_small(case, failure, engine, tmp_path))!r}")
+    pytest.fail("\n\n".join(told), pytrace=False)
+
+
+def _only(case: Case, place: int) -> Case:
+    """One view of a case; with its three parts, if it has some."""
+    last = place + 4 if place in case.whole else place + 1
+    whole = (0,) if place in case.whole else ()
+    return replace(case, queries=case.queries[place:last], later=0, whole=whole)
+
+
+def _told(case: Case, failure: Failure, case_of: tuple[str, str]) -> str:
+    engine, asked = case_of
+    seed = asked if failure.place is None or ":" in asked else f"{asked}:{failure.place}"
+    lines = [f"after {failure.done} changes, on {engine}: {failure.what}"]
+    lines += [f"{table.sql()};" for table in case.tables]
+    lines += [f"{number}. {change}" for number, change in enumerate(case.changes[: failure.done])]
+    lines.append(f"{case.step} changes at a time")
+    if failure.place is not None:
+        query = case.queries[failure.place]
+        lines += [query.sql("spark"), f"for DuckDB: {query.sql('duck')}"]
+    lines.append(f"pytest tests/random -k {engine} --seed {seed}")
+    return "\n".join(lines)
+
+
+def _small(case: Case, failure: Failure, engine: Engine, path: Path) -> Case:
+    """The case of a failure made small, if its view fails without the others."""
+    if failure.place is not None:
+        case = _only(case, failure.place)
+    runs = 0
+
+    def fails(smaller: Case) -> bool:
+        nonlocal runs
+        runs += 1
+        found = run_case(smaller, engine, path / f"small{runs}.ev").failures
+        return any(one.kind == failure.kind for one in found)
+
+    return Shrinking(fails).shrink(case) if fails(case) else case
+
+
+def test_differences_are_told() -> None:
+    """The comparison itself: rows, how often, kinds of values, and roundings."""
+    rows = [(1, "a", 0.25), (1, "a", 0.25), (None, None, None)]
+    assert differences(rows, rows[::-1]) == []
+    assert differences(rows, [*rows[:2], (None, None, None)]) == []
+    assert differences([(1, 0.1 + 0.2)], [(1, 0.3)]) == []
+    assert differences(rows, rows[1:]) == ["unexpected (1, 'a', 0.25)"]
+    assert differences(rows[1:], rows) == ["missing (1, 'a', 0.25)"]
+    assert len(differences([(1, 0.3)], [(1, 0.301)])) == 2
+    assert len(differences([(True,)], [(1,)])) == 2
+    assert len(differences([(None, 1.0)], [(0, 1.0)])) == 2
