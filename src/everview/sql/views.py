@@ -69,8 +69,14 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         raise TableExists(f"there is a table {name}; a view needs a name of its own")
     if db.store.document(f"view/{name.lower()}") is not None:
         raise TableExists(f"view {name} exists already; drop it first with DROP VIEW {name}")
-    relations = {table: db.store.describe(table).columns for table in db.tables()}
-    plans = {view["name"]: node_of(view["plan"]) for view in db.store.documents("view/").values()}
+    mentioned = {token.text.lower() for token in tokens[at + 1 :]}
+    named = [table for table in db.tables() if table.lower() in mentioned]
+    relations = {table: db.store.describe(table).columns for table in named}
+    plans = {
+        view["name"]: node_of(view["plan"])
+        for view in db.store.documents("view/").values()
+        if view["name"].lower() in mentioned
+    }
     relations |= {view: plan.columns for view, plan in plans.items()}
     plan, order = translate(start("spark").session, query, relations)
     check_ordered(plan, order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from everview.errors import EverviewError, UnsupportedSql
@@ -19,7 +20,7 @@ class Expressions:
     """
 
     def __init__(self, jvm: Any) -> None:
-        self._jvm = jvm
+        self._scala = _Scala.of(jvm)
         self.names: dict[int, str] = {}
         self.scalars: dict[int, str] = {}
 
@@ -92,38 +93,79 @@ class Expressions:
         children = [self.rewrite(child, replace) for child in each(expression.children())]
         if kind(expression) == "CreateNamedStruct":  # its own text leaves out the names
             return self.function("named_struct", children)
+        if kind(expression) == "Divide" and kind(expression.dataType()) == "DecimalType":
+            children[0] = self._dividend(expression, children[0])
         return expression.withNewChildren(self.sequence(children)) if children else expression
 
+    def _dividend(self, division: Any, rewritten: Any) -> Any:
+        """The left of a division of decimals, with so many digits that the result is right on
+        any engine: Arrow gives it four more than the left has, and leaves out the rest."""
+        given, wanted = division.left().dataType(), division.dataType()
+        whole = given.precision() - given.scale()
+        scale = min(max(given.scale(), wanted.scale() - 3), 38 - whole)
+        if scale <= given.scale():
+            return rewritten
+        return self._scala.cast(
+            rewritten, self._scala.decimal(whole + scale, scale), self._scala.none
+        )
+
     def function(self, name: str, arguments: list[Any]) -> Any:
-        analysis = self._jvm.org.apache.spark.sql.catalyst.analysis
-        unresolved = getattr(getattr(analysis, "UnresolvedFunction$"), "MODULE$")
-        return unresolved.apply(name, self.sequence(arguments), False)
+        return self._scala.function(name, self.sequence(arguments), False)
 
     def reference(self, expression: Any, name: str) -> Any:
-        catalyst = self._jvm.org.apache.spark.sql.catalyst.expressions
-        return catalyst.AttributeReference(
+        known = self._scala
+        return known.reference(
             name,
             expression.dataType(),
             expression.nullable(),
-            self._jvm.org.apache.spark.sql.types.Metadata.empty(),
-            catalyst.NamedExpression.newExprId(),
-            self.sequence([]),
+            known.no_metadata,
+            known.next_number(),
+            known.nothing,
         )
 
     def literal(self, value: Any, like: Any) -> str:
         """A value as Spark has it inside, of the type of an expression. Numbers come through py4j
         as numbers of another type than they were."""
-        made = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal
         if kind(like.dataType()).startswith(("Date", "Timestamp")) or not isinstance(value, int):
-            return f"CAST({made(value, like.dataType()).sql()} AS {sql_type(like)})"
-        return f"CAST({made.fromObject(value).sql()} AS {sql_type(like)})"
+            made = self._scala.literal(value, like.dataType())
+        else:
+            made = self._scala.literal.fromObject(value)
+        return f"CAST({made.sql()} AS {sql_type(like)})"
 
     def aggregate(self, function: Any, distinct: bool) -> str:
         """An aggregate function as text."""
-        return str(function.toAggregateExpression(distinct, self._jvm.scala.Option.empty()).sql())
+        return str(function.toAggregateExpression(distinct, self._scala.none).sql())
 
     def sequence(self, items: list[Any]) -> Any:
-        java = self._jvm.java.util.ArrayList()
+        return self._scala.sequence(items)
+
+
+class _Scala:
+    """Classes and constants of Spark's; to look each of them up takes py4j several round trips."""
+
+    def __init__(self, jvm: Any) -> None:
+        catalyst, types = jvm.org.apache.spark.sql.catalyst, jvm.org.apache.spark.sql.types
+        self.reference = catalyst.expressions.AttributeReference
+        self.next_number = catalyst.expressions.NamedExpression.newExprId
+        self.literal = catalyst.expressions.Literal
+        self.cast = catalyst.expressions.Cast
+        self.decimal = types.DecimalType
+        self.no_metadata = types.Metadata.empty()
+        self.none = jvm.scala.Option.empty()
+        self.function = (
+            getattr(catalyst.analysis, "UnresolvedFunction$").__getattr__("MODULE$").apply
+        )
+        self._list = jvm.java.util.ArrayList
+        self._as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        self.nothing = self.sequence([])
+
+    @staticmethod
+    @lru_cache(1)
+    def of(jvm: Any) -> _Scala:
+        return _Scala(jvm)
+
+    def sequence(self, items: list[Any]) -> Any:
+        java = self._list()
         for item in items:
             java.add(item)
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
+        return self._as_scala(java).toSeq()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -25,8 +26,6 @@ EXCLUDED = ",".join(
         "MergeSubplans",
         "InferWindowGroupLimit",
         "InjectRuntimeFilter",
-        "ConvertToLocalRelation",
-        "PropagateEmptyRelation",
         "NormalizeFloatingNumbers",
     )
 )
@@ -53,7 +52,7 @@ def translate(
         frame = spark.sql(query)
         names = frame.schema.names
         execution: Any = frame._jdf.queryExecution()
-        _check_steady(execution.analyzed())
+        _check_steady(spark, execution.analyzed())
         plan: Any = execution.optimizedPlan()
     except PySparkException as error:
         raise readable(error) from error
@@ -63,25 +62,36 @@ def translate(
     return node, translation.order(plan, names)
 
 
-def _check_steady(plan: Any) -> None:
+def _check_steady(spark: SparkSession, plan: Any) -> None:
     """Refuse what Spark would replace by its value of this moment."""
-    for node in walk(plan):
-        for expression in each(node.expressions()):
-            for part in walk(expression):
-                if kind(part) in _OF_THE_MOMENT:
-                    raise UnsupportedSql(
-                        f"{part.sql()} changes by itself, which no change of a table tells; "
-                        "store the moment in a column and compare with that"
-                    )
+    jvm: Any = spark._jvm
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    if not plan.containsPattern(patterns.CURRENT_LIKE()):
+        return
+    found = [
+        str(part.sql())
+        for node in walk(plan)
+        for expression in each(node.expressions())
+        for part in walk(expression)
+        if kind(part) in _OF_THE_MOMENT
+    ]
+    what = found[0] if found else "a function of the moment, such as current_date(), in a subquery,"
+    raise UnsupportedSql(
+        f"{what} changes by itself, which no change of a table tells; store the moment in a "
+        "column and compare with that"
+    )
 
 
 def _shown(name: str, columns: tuple[Column, ...]) -> StructType:
     """A relation as Spark is to see it; each column knows which one it is of."""
     of = {"table": name}
-    return StructType([StructField(c.name, _parsed(c), c.nullable, of) for c in columns])
+    return StructType(
+        [StructField(c.name, _parsed(sql_name(c.type)), c.nullable, of) for c in columns]
+    )
 
 
-def _parsed(column: Column) -> DataType:
-    parsed: Any = StructType.fromDDL(f"c {sql_name(column.type)}")
+@lru_cache(1024)
+def _parsed(type_: str) -> DataType:
+    parsed: Any = StructType.fromDDL(f"c {type_}")
     spark_type: DataType = parsed[0].dataType
     return spark_type

@@ -37,10 +37,12 @@ from everview.sql.catalyst.trees import (
     sql_type,
     subqueries,
     value,
+    walk,
 )
 from everview.sql.catalyst.windows import window
 
 MOST_CONSTANTS = 10_000
+_FAILING = {"Divide", "IntegralDivide", "Remainder", "Pmod"}
 _OUTER = {"Explode": "explode", "PosExplode": "posexplode", "Inline": "inline"}
 
 
@@ -101,9 +103,17 @@ class Translation:
         return node, inner.shown(node, plan)
 
     def filtered(self, node: Node, conditions: list[Any]) -> Node:
+        """The rows for which all conditions hold. Those that can fail are asked only where the
+        others hold, whatever the engine makes of AND."""
         if not conditions:
             return node
-        return Filter(node.columns, node, " AND ".join(map(self.expressions.text, conditions)))
+        texts: tuple[list[str], list[str]] = ([], [])
+        for condition in conditions:
+            texts[_can_fail(condition)].append(self.expressions.text(condition))
+        whole, risky = (" AND ".join(some) for some in texts)
+        if whole and risky:
+            whole = f"CASE WHEN {whole} THEN {risky} ELSE false END"
+        return Filter(node.columns, node, whole or risky)
 
     def computed(
         self, node: Node, expressions: list[Any], name: str
@@ -127,6 +137,14 @@ class Translation:
         return [tuple(row) for row in named.limit(MOST_CONSTANTS + 1).selectExpr(*shown).collect()]
 
 
+def _can_fail(expression: Any) -> bool:
+    return any(
+        kind(part) in _FAILING
+        or (kind(part) == "Cast" and kind(part.child().dataType()).startswith("String"))
+        for part in walk(expression)
+    )
+
+
 def _source(given: Translation, plan: Any) -> Node:
     attributes = list(each(plan.output()))
     table = json.loads(attributes[0].metadata().json())["table"]
@@ -140,7 +158,8 @@ def _one_row(given: Translation, plan: Any) -> Node:
 
 def _constant(given: Translation, plan: Any) -> Node:
     columns = given.expressions.columns(list(each(plan.output())))
-    rows = given.values(plan)
+    empty = kind(plan) == "LocalRelation" and plan.data().isEmpty()
+    rows = [] if empty else given.values(plan)
     if len(rows) > MOST_CONSTANTS:
         raise UnsupportedSql(
             f"a view may have constants of {MOST_CONSTANTS:,} rows; put more of them in a table"
