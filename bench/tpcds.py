@@ -150,7 +150,8 @@ def _together(
     """
     taken: dict[str, Query] = {}
     outcomes: list[Outcome] = []
-    path = shutil.copytree(base, directory / "tried.ev")
+    # each at a path of its own: an engine keeps what it opened
+    path = shutil.copytree(base, Path(tempfile.mkdtemp(dir=directory)) / "tpcds.ev")
     try:
         with ev.open(path, engine=options.engine, durability="never") as db:
             while left and sum(o.maintained for o in outcomes) < options.together:

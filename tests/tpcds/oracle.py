@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -26,7 +27,7 @@ Row = tuple[Any, ...]
 Run = Callable[[str], pa.Table]
 
 _CLOSE = 1e-9
-_SHOWN = 5
+_SHOWN, _LONGEST = 3, 400
 
 
 @dataclass(frozen=True)
@@ -130,27 +131,52 @@ def differences(view: pa.Table, wanted: Answer) -> list[str]:
     ]
     units = [_unit(view.schema.field(at).type) for at in rounded]
     have, sure, tied = (_by_exact(rows, rounded) for rows in (found, wanted.rows, wanted.tied))
-    wrong, others = [], 0
+    too_much: list[Row] = []
+    missing: list[Row] = []
+    others = 0
     for key in have.keys() | sure.keys():
-        extra, missing = _unmatched(have[key], sure[key], units)
+        extra, lacking = _unmatched(have[key], sure[key], units)
+        of_tied = len(extra)
         extra, _ = _unmatched(extra, tied[key], units) if key in tied else (extra, [])
-        others += len(have[key]) - (len(sure[key]) - len(missing)) - len(extra)
-        if extra and len(extra) == len(missing):
-            wrong += [
-                f"{_whole(key, a, rounded)} instead of {_whole(key, b, rounded)}"
-                for a, b in zip(extra, missing, strict=True)
-            ]
-        else:
-            wrong += [f"too much: {_whole(key, values, rounded)}" for values in extra]
-            wrong += [f"missing: {_whole(key, values, rounded)}" for values in missing]
+        others += of_tied - len(extra)
+        too_much += [_whole(key, values, rounded) for values in extra]
+        missing += [_whole(key, values, rounded) for values in lacking]
+    wrong = _told(view.column_names, too_much, missing)
     if not wrong and others != wanted.places:
         wrong.append(f"{len(found)} rows instead of {len(wanted.rows) + wanted.places}")
-    return sorted(wrong)
+    return wrong
+
+
+def _told(names: Sequence[str], too_much: Sequence[Row], missing: Sequence[Row]) -> list[str]:
+    """Rows that are alike are told as one with other values."""
+    left, told = list(missing), []
+    for row in sorted(too_much, key=repr):
+        other = max(left, key=lambda other: _alike(row, other), default=None)
+        if other is None or 2 * _alike(row, other) < len(row):
+            told.append(f"too much: {_shown(row)}")
+            continue
+        left.remove(other)
+        values = zip(names, row, other, strict=True)
+        changes = [f"{name} {_shown(a)} instead of {_shown(b)}" for name, a, b in values if a != b]
+        told.append(f"{', '.join(changes)} in {_shown(row)}")
+    return told + [f"missing: {_shown(row)}" for row in sorted(left, key=repr)]
+
+
+def _alike(one: Row, other: Row) -> int:
+    return sum(a == b for a, b in zip(one, other, strict=True))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    return str(value) if isinstance(value, Decimal | date) else repr(value)
 
 
 def shortened(wrong: Sequence[str]) -> str:
+    """The first few differences."""
+    shown = [one if len(one) <= _LONGEST else one[: _LONGEST - 1] + "…" for one in wrong[:_SHOWN]]
     more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-    return "; ".join(wrong[:_SHOWN]) + more
+    return "; ".join(shown) + more
 
 
 def _unit(kind: pa.DataType) -> float:

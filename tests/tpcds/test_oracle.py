@@ -93,8 +93,18 @@ def test_one_wrong_value_is_seen(found: Any) -> None:
 def test_rows_count_as_often_as_they_come() -> None:
     wanted = Answer([(1,), (1,), (2,)], [])
     assert not differences(view([(2,), (1,), (1,)], pa.int32()), wanted)
-    assert differences(view([(2,), (1,)], pa.int32()), wanted) == ["missing: (1,)"]
-    assert differences(view([(2,), (2,), (1,), (1,)], pa.int32()), wanted) == ["too much: (2,)"]
+    assert differences(view([(2,), (1,)], pa.int32()), wanted) == ["missing: (1)"]
+    assert differences(view([(2,), (2,), (1,), (1,)], pa.int32()), wanted) == ["too much: (2)"]
+
+
+def test_a_row_with_one_other_value_is_told_as_such() -> None:
+    wanted = Answer([("k", 1, Decimal("7.50")), ("l", 2, None)], [])
+    found = [("k", 1, Decimal("7.51")), ("m", 5, None)]
+    assert differences(view(found, pa.string(), pa.int32(), pa.decimal128(7, 2)), wanted) == [
+        "c2 7.51 instead of 7.50 in ('k', 1, 7.51)",
+        "too much: ('m', 5, None)",
+        "missing: ('l', 2, None)",
+    ]
 
 
 def test_rounded_values_may_differ_by_half_a_unit_and_no_more() -> None:

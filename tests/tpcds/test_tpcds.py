@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,9 +54,12 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def opened(sail: Engine, base: Path, tmp_path: Path) -> Opened:
     """Opens a copy of the database."""
 
+    numbers = count()
+
     @contextmanager
     def copy() -> Iterator[ev.Database]:
-        path = shutil.copytree(base, tmp_path / "tpcds.ev")
+        # each at a path of its own: an engine keeps what it opened
+        path = shutil.copytree(base, tmp_path / f"{next(numbers)}.ev")
         with ev.open(path, durability="never") as db:
             db._engine = sail
             yield db

@@ -134,10 +134,20 @@ class Trial:
 
     def _maintain(self) -> float:
         begun = time.perf_counter()
-        for name, reason in self._db.maintain().failed.items():
-            self._outcomes[name].fail(reason)
-            self._tell(f"{name} failed: {reason}")
-        return time.perf_counter() - begun
+        failed = self._db.maintain().failed
+        seconds = time.perf_counter() - begun
+        for name, reason in failed.items():
+            self._outcomes[name].fail(f"{self._of_spark(name)}: {reason}")
+            self._tell(f"{name} failed: {self._outcomes[name].reason}")
+        return seconds
+
+    def _of_spark(self, name: str) -> str:
+        """Whether Spark fails over the same tables too."""
+        try:
+            answer(self._queries[name].parsed, by_spark(self._contents()), "spark")
+        except EverviewError:
+            return "as does Spark"
+        return "unlike Spark"
 
     def _check(self, when: str) -> None:
         contents = self._contents()
