@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import re
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from everview.run.engine import Engine
 
 from .oracle import Duck, differences, rows_of
 from .queries import Queries
-from .tables import Change, Table, history, tables
+from .tables import Change, Table, content, history, tables
 from .tree import Query
+
+_MAY_BE_EMPTY = 0.1  # of all that never have a row, this share
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,27 @@ class Outcome:
 
 
 def random_case(seed: int, views: int) -> Case:
+    """Views that mostly have rows, at the end or halfway."""
     chance = random.Random(seed)
     schema = tables(chance)
     changes = history(chance, schema, chance.choice([9, 10, 12]))
     make = Queries(chance, schema)
-    parts = make.partitioned()
-    queries = (*parts, *(make.query() for _ in range(views - len(parts))))
+    ducks = [_loaded(schema, changes[:done]) for done in (len(changes) // 2, len(changes))]
+    queries = make.partitioned()
+    while len(queries) < views:
+        query = make.query()
+        if chance.random() < _MAY_BE_EMPTY or any(duck.rows(query.sql("duck")) for duck in ducks):
+            queries.append(query)
+    for duck in ducks:
+        duck.close()
     step = chance.choices([1, 3, len(changes)], [1, 7, 2])[0]
-    return Case(tuple(schema), tuple(changes), queries, step, views // 2, whole=(0,))
+    return Case(tuple(schema), tuple(changes), tuple(queries), step, views // 2, whole=(0,))
+
+
+def _loaded(schema: Sequence[Table], changes: Sequence[Change]) -> Duck:
+    duck = Duck()
+    duck.load({table.name: content(changes, table) for table in schema})
+    return duck
 
 
 class Run:
@@ -132,7 +148,8 @@ class Run:
             try:
                 failed = self._db.maintain().failed
             except Exception as error:
-                self._fail(None, f"{type(error).__name__} in maintain(): {str(error)[:2000]}")
+                where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+                self._fail(None, f"{type(error).__name__} in maintain(): {error}\n{where}"[:3000])
                 return False
         for name, why in failed.items():
             self._fail(int(name[1:]), f"stopped: {why}")
@@ -159,7 +176,8 @@ class Run:
 
     def _fail(self, place: int | None, what: str) -> None:
         self.outcome.failures.append(Failure(place, self._done, what))
-        self._live.discard(-1 if place is None else place)
+        if place is not None:
+            self._live.discard(place)
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -170,9 +188,21 @@ class Run:
 
 
 def run_case(case: Case, engine: Engine, path: Path) -> Outcome:
+    """Where all views failed together, those that fail alone are named."""
     with ev.open(path, create=True) as db:
         db._engine = engine
-        return Run(case, db).run()
+        outcome = Run(case, db).run()
+    if len(case.queries) > 1 and any(one.place is None for one in outcome.failures):
+        for place in range(len(case.queries)):
+            alone = run_case(only(case, place), engine, path.with_suffix(f".{place}"))
+            found = (replace(one, place=place) for one in alone.failures if one.place is None)
+            outcome.failures += found
+    return outcome
+
+
+def only(case: Case, place: int) -> Case:
+    """One view of a case."""
+    return replace(case, queries=case.queries[place : place + 1], later=0, whole=())
 
 
 def _batched(changes: Sequence[Change], step: int) -> Iterator[Sequence[Change]]:

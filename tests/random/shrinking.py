@@ -92,7 +92,8 @@ def smaller(query: Query) -> Iterator[Query]:
 
 def _smaller(node: Any) -> Iterator[Any]:
     if isinstance(node, Expression):
-        yield from (part for part in _within(node) if part.type == node.type)
+        parts = (part for part in _within(node) if isinstance(part, Expression))
+        yield from (part for part in parts if part.type == node.type)
     if isinstance(node, Select | SetOperation):
         yield from (part for part in _within(node) if isinstance(part, Select | SetOperation))
     if isinstance(node, Join):

@@ -95,6 +95,11 @@ def history(chance: random.Random, schema: Sequence[Table], length: int) -> list
     return changes[:length]
 
 
+def content(changes: Sequence[Change], table: Table) -> pa.Table:
+    """What is in a table after these changes."""
+    return pa.Table.from_pylist(list(_rows(changes, table).values()), table.arrow())
+
+
 def _rows(changes: Sequence[Change], table: Table) -> dict[Any, Row]:
     """The rows of a table by key, after these changes."""
     rows: dict[Any, Row] = {}

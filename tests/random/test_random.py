@@ -12,7 +12,7 @@ import pytest
 
 from everview.run.engine import Engine
 
-from .cases import Case, Failure, Outcome, random_case, run_case
+from .cases import Case, Failure, Outcome, only, random_case, run_case
 from .oracle import differences
 from .shrinking import Shrinking, as_text
 
@@ -41,9 +41,9 @@ def test_random_views_equal_recomputation_after_every_epoch(
 
 def _only(case: Case, place: int) -> Case:
     """One view of a case; with its three parts, if it has some."""
-    last = place + 4 if place in case.whole else place + 1
-    whole = (0,) if place in case.whole else ()
-    return replace(case, queries=case.queries[place:last], later=0, whole=whole)
+    if place not in case.whole:
+        return only(case, place)
+    return replace(case, queries=case.queries[place : place + 4], later=0, whole=(0,))
 
 
 def _told(case: Case, failure: Failure, case_of: tuple[str, str]) -> str:
@@ -63,7 +63,8 @@ def _told(case: Case, failure: Failure, case_of: tuple[str, str]) -> str:
 def _small(case: Case, failure: Failure, engine: Engine, path: Path) -> Case:
     """The case of a failure made small, if its view fails without the others."""
     if failure.place is not None:
-        case = _only(case, failure.place)
+        parts = failure.what.startswith("parts")
+        case = (_only if parts else only)(case, failure.place)
     runs = 0
 
     def fails(smaller: Case) -> bool:
