@@ -48,6 +48,7 @@ SETTINGS = {
 }
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
+_LAUNCHES = 3
 _OF_READING = (
     errors.DatabaseError,
     errors.CatalogError,
@@ -194,19 +195,28 @@ def _launch() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     directory = _scratch()
     conf = SparkConf().setAll(list(_local_settings(directory).items()))
-    with open(directory / "spark.log", "wb") as log:
-        try:
-            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-        except PySparkRuntimeError as error:
-            said = (directory / "spark.log").read_text(errors="replace").strip()
-            raise EngineUnavailable(
-                f"engine 'spark' did not start with {_java()} (it needs Java 17 or newer): {said}"
-            ) from error
-    context = SparkContext(conf=conf, gateway=gateway)
+    context = SparkContext(conf=conf, gateway=_gateway(conf, directory / "spark.log"))
     context.setLogLevel("ERROR")
     # pyspark logs every error it raises, with the JVM's trace
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return SparkSession(context)
+
+
+def _gateway(conf: SparkConf, path: Path) -> Any:
+    """A JVM. The process that becomes it may die of gRPC's threads before it does, where Sail works
+    in this one; so that is tried again."""
+    for left in reversed(range(_LAUNCHES)):
+        with open(path, "wb") as log:
+            try:
+                return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+            except PySparkRuntimeError as error:
+                said = path.read_text(errors="replace").strip()
+                if not left:
+                    raise EngineUnavailable(
+                        f"engine 'spark' did not start with {_java()} (it needs Java 17 or newer): "
+                        f"{said}"
+                    ) from error
+    raise AssertionError
 
 
 def _local_settings(directory: Path) -> dict[str, str]:

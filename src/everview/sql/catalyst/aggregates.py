@@ -166,14 +166,18 @@ class _Calls:
             return self._of_pairs(name, arguments, condition)
         if (name == "count" and len(counted) > 1) or (distinct and len(arguments) > 1):
             return self._count_of_all(arguments if distinct else counted, condition, distinct)
-        texts = self.given.expressions
-        argument = (counted or arguments)[0]
-        column = texts.typed("argument", argument)
-        text = texts.cast(argument)
-        if condition is not None:
-            column = replace(column, nullable=True)
-            text = f"CASE WHEN {condition} THEN {text} END"
-        return Call(name, self.columns.name_of(text, column), distinct)
+        argument = self._argument(expression, (counted or arguments)[0])
+        return Call(name, argument, distinct)
+
+    def _argument(self, call: Any, expression: Any) -> str:
+        """A column with an argument of a call; NULL where its FILTER doesn't hold."""
+        texts, wanted = self.given.expressions, call.filter()
+        column = texts.typed("argument", expression)
+        if not wanted.isDefined():
+            return self.columns.name_of(texts.cast(expression), column)
+        text = texts.cast(expression, guards=[wanted.get()])
+        text = f"CASE WHEN {texts.text(wanted.get())} THEN {text} END"
+        return self.columns.name_of(text, replace(column, nullable=True))
 
     def _of_pairs(self, name: str, arguments: list[Any], condition: str | None) -> Call:
         """A function of two arguments, which leaves out rows in which one of them is NULL."""
@@ -207,17 +211,11 @@ class _Calls:
     def _text(self, expression: Any) -> str:
         """An aggregate as the engine computes it, over columns of the input."""
         texts = self.given.expressions
-        condition = self._condition(expression)
 
         def replaced(found: Any) -> Any:
             if kind(found) == "SortOrder" or not numbers(found.references()):
                 return None
-            column = texts.typed("argument", found)
-            text = texts.cast(found)
-            if condition is not None:
-                column = replace(column, nullable=True)
-                text = f"CASE WHEN {condition} THEN {text} END"
-            return texts.reference(found, self.columns.name_of(text, column))
+            return texts.reference(found, self._argument(expression, found))
 
         function = expression.aggregateFunction()
         children = [texts.rewrite(child, replaced) for child in each(function.children())]

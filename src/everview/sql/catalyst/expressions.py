@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
 from typing import Any
 
 from everview.errors import EverviewError, UnsupportedSql
 from everview.schema import Column, arrow_type
 from everview.sql.catalyst.building import plain, unused
-from everview.sql.catalyst.trees import each, kind, sql_type
+from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
 
 
 class Expressions:
@@ -55,17 +55,17 @@ class Expressions:
             ) from error
         return Column(name, arrow, expression.nullable())
 
-    def cast(self, expression: Any, rewritten: Any = None) -> str:
+    def cast(self, expression: Any, rewritten: Any = None, guards: Sequence[Any] = ()) -> str:
         """The expression as text, of exactly the type that Spark resolved, on any engine; or what
         it was rewritten to."""
-        text = self.text(expression) if rewritten is None else str(rewritten.sql())
+        text = self.text(expression, guards) if rewritten is None else str(rewritten.sql())
         bare = kind(expression if rewritten is None else rewritten)
         if bare in ("AttributeReference", "Literal"):
             return text
         return f"CAST({text} AS {sql_type(expression)})"
 
-    def text(self, expression: Any) -> str:
-        """The expression as text over our column names."""
+    def text(self, expression: Any, guards: Sequence[Any] = ()) -> str:
+        """The expression as text over our column names; asked for where the guards hold."""
 
         def replace(found: Any) -> Any:
             if kind(found) == "AttributeReference" and found.exprId().id() in self.names:
@@ -79,10 +79,17 @@ class Expressions:
                 f"{expression.sql()} gives another value each time, so no view can follow it; "
                 "store the value in a column"
             )
-        return str(self.rewrite(expression, replace).sql())
+        given = [self.rewrite(guard, replace) for guard in guards]
+        return str(self.rewrite(expression, replace, given).sql())
 
-    def rewrite(self, expression: Any, replace: Callable[[Any], Any]) -> Any:
-        """The expression with parts replaced, from the top down."""
+    def rewrite(
+        self, expression: Any, replace: Callable[[Any], Any], guards: Sequence[Any] = ()
+    ) -> Any:
+        """The expression with parts replaced, from the top down.
+
+        What can fail does so only where Spark would compute it, which the guards say: an engine
+        that takes columns as a whole computes every branch for every row.
+        """
         replaced = replace(expression)
         if replaced is not None:
             return replaced
@@ -90,12 +97,49 @@ class Expressions:
             raise UnsupportedSql(
                 f"a view with a subquery here can't be maintained yet: {expression.sql()[:80]}"
             )
-        children = [self.rewrite(child, replace) for child in each(expression.children())]
+        children: list[Any] = []
+        for place, child in enumerate(each(expression.children())):
+            more = self._guards(kind(expression), children, place)
+            children.append(self.rewrite(child, replace, [*guards, *more]))
+        if guards and can_fail(expression):
+            children = self._guarded(expression, children, guards)
         if kind(expression) == "CreateNamedStruct":  # its own text leaves out the names
             return self.function("named_struct", children)
         if kind(expression) == "Divide" and kind(expression.dataType()) == "DecimalType":
             children[0] = self._dividend(expression, children[0])
         return expression.withNewChildren(self.sequence(children)) if children else expression
+
+    def _guards(self, parent: str, before: list[Any], place: int) -> list[Any]:
+        """What must hold for the child of an expression at a place to be computed."""
+        if parent == "And" and place == 1:
+            return [self._known(before[0], True)]
+        if parent == "Or" and place == 1:
+            return [self._negated(before[0])]
+        if parent == "If" and place > 0:
+            return [self._known(before[0], False) if place == 1 else self._negated(before[0])]
+        if parent == "CaseWhen":
+            earlier = [self._negated(one) for one in before[: place - place % 2 : 2]]
+            return [*earlier, *([self._known(before[-1], False)] if place % 2 else [])]
+        if parent == "Coalesce" and place > 0:
+            return [self.function("isnull", [one]) for one in before]
+        return []
+
+    def _known(self, condition: Any, otherwise: bool) -> Any:
+        """A condition with a value in place of NULL."""
+        return self.function("coalesce", [condition, self._scala.literal.fromObject(otherwise)])
+
+    def _negated(self, condition: Any) -> Any:
+        return self.function("not", [self._known(condition, False)])
+
+    def _guarded(self, expression: Any, children: list[Any], guards: Sequence[Any]) -> list[Any]:
+        """The children of what can fail: harmless ones where it isn't asked for."""
+        holds = reduce(self._scala.both, guards)
+        if kind(expression) == "Cast":
+            harmless = self._scala.literal(None, expression.child().dataType())
+        else:
+            one, type_ = self._scala.literal.fromObject(1), expression.right().dataType()
+            harmless = self._scala.cast(one, type_, self._scala.none)
+        return [*children[:-1], self.function("if", [holds, children[-1], harmless])]
 
     def _dividend(self, division: Any, rewritten: Any) -> Any:
         """The left of a division of decimals, with so many digits that the result is right on
@@ -149,6 +193,7 @@ class _Scala:
         self.next_number = catalyst.expressions.NamedExpression.newExprId
         self.literal = catalyst.expressions.Literal
         self.cast = catalyst.expressions.Cast
+        self.both = catalyst.expressions.And
         self.decimal = types.DecimalType
         self.no_metadata = types.Metadata.empty()
         self.none = jvm.scala.Option.empty()

@@ -28,6 +28,7 @@ from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.joins import join
 from everview.sql.catalyst.scalars import attached, compared
 from everview.sql.catalyst.trees import (
+    can_fail,
     conjuncts,
     descending,
     each,
@@ -42,7 +43,6 @@ from everview.sql.catalyst.trees import (
 from everview.sql.catalyst.windows import window
 
 MOST_CONSTANTS = 10_000
-_FAILING = {"Divide", "IntegralDivide", "Remainder", "Pmod"}
 _OUTER = {"Explode": "explode", "PosExplode": "posexplode", "Inline": "inline"}
 
 
@@ -103,17 +103,17 @@ class Translation:
         return node, inner.shown(node, plan)
 
     def filtered(self, node: Node, conditions: list[Any]) -> Node:
-        """The rows for which all conditions hold. Those that can fail are asked only where the
-        others hold, whatever the engine makes of AND."""
+        """The rows for which all conditions hold; those that can fail are asked where the others
+        hold."""
         if not conditions:
             return node
-        texts: tuple[list[str], list[str]] = ([], [])
-        for condition in conditions:
-            texts[_can_fail(condition)].append(self.expressions.text(condition))
-        whole, risky = (" AND ".join(some) for some in texts)
-        if whole and risky:
-            whole = f"CASE WHEN {whole} THEN {risky} ELSE false END"
-        return Filter(node.columns, node, whole or risky)
+        parted: tuple[list[Any], list[Any]] = ([], [])
+        for one in conditions:
+            parted[any(map(can_fail, walk(one)))].append(one)
+        safe, risky = parted
+        texts = [self.expressions.text(one) for one in safe]
+        texts += [self.expressions.text(one, safe) for one in risky]
+        return Filter(node.columns, node, " AND ".join(texts))
 
     def computed(
         self, node: Node, expressions: list[Any], name: str
@@ -135,14 +135,6 @@ class Translation:
         ]
         named = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
         return [tuple(row) for row in named.limit(MOST_CONSTANTS + 1).selectExpr(*shown).collect()]
-
-
-def _can_fail(expression: Any) -> bool:
-    return any(
-        kind(part) in _FAILING
-        or (kind(part) == "Cast" and kind(part.child().dataType()).startswith("String"))
-        for part in walk(expression)
-    )
 
 
 def _source(given: Translation, plan: Any) -> Node:

@@ -45,6 +45,13 @@ def sql_type(expression: Any) -> str:
     return str(expression.dataType().asNullable().sql())
 
 
+def can_fail(expression: Any) -> bool:
+    """Whether there are values for which it has none, apart from what its parts are."""
+    if kind(expression) == "Cast":
+        return kind(expression.child().dataType()).startswith("String")
+    return kind(expression) in ("Divide", "IntegralDivide", "Remainder", "Pmod")
+
+
 def subqueries(expression: Any) -> list[Any]:
     return [part for part in walk(expression) if kind(part) == "ScalarSubquery"]
 
