@@ -27,11 +27,11 @@ class Expressions:
     def columns(self, outputs: list[Any]) -> tuple[Column, ...]:
         """Named expressions as the columns of a node; what passes through keeps its name."""
         numbers = [output.exprId().id() for output in outputs]
-        passing = [
+        passing = {
             self.names[number]
             for output, number in zip(outputs, numbers, strict=True)
             if kind(output) == "AttributeReference" and number in self.names
-        ]
+        }
         taken = list(passing)
         columns = []
         for output, number in zip(outputs, numbers, strict=True):
