@@ -5,6 +5,7 @@ A failure says its seed; `--shrink` makes it small, in the form that `test_found
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from .cases import Case, Failure, Outcome, only, random_case, run_case
 from .oracle import differences
 from .shrinking import Shrinking, as_text
 
-VIEWS = {"sail": 25, "spark": 10}
+VIEWS = {"sail": 25, "spark": 8}
 SHRUNK = 3  # failures of one case
 
 
@@ -32,7 +33,7 @@ def test_random_views_equal_recomputation_after_every_epoch(
     total.add(outcome)
     if not outcome.failures:
         return
-    told = [_told(case, failure, case_of) for failure in outcome.failures]
+    told = list(_told(case, outcome.failures, *case_of))
     if request.config.getoption("--shrink"):
         for failure in outcome.failures[:SHRUNK]:
             told.append(f"small:\n{as_text(_small(case, failure, engine, tmp_path))!r}")
@@ -46,18 +47,20 @@ def _only(case: Case, place: int) -> Case:
     return replace(case, queries=case.queries[place : place + 4], later=0, whole=(0,))
 
 
-def _told(case: Case, failure: Failure, case_of: tuple[str, str]) -> str:
-    engine, asked = case_of
-    seed = asked if failure.place is None or ":" in asked else f"{asked}:{failure.place}"
-    lines = [f"after {failure.done} changes, on {engine}: {failure.what}"]
-    lines += [f"{table.sql()};" for table in case.tables]
-    lines += [f"{number}. {change}" for number, change in enumerate(case.changes[: failure.done])]
-    lines.append(f"{case.step} changes at a time")
-    if failure.place is not None:
-        query = case.queries[failure.place]
-        lines += [query.sql("spark"), f"for DuckDB: {query.sql('duck')}"]
-    lines.append(f"pytest tests/random -k {engine} --seed {seed}")
-    return "\n".join(lines)
+def _told(case: Case, failures: Sequence[Failure], engine: str, asked: str) -> Iterator[str]:
+    """The tables, the changes so far, and each view that is wrong."""
+    yield "\n".join(f"{table.sql()};" for table in case.tables)
+    done = max(failure.done for failure in failures)
+    changes = [f"{number}. {change}" for number, change in enumerate(case.changes[:done], 1)]
+    yield "\n".join([*changes, f"{case.step} changes are an epoch"])
+    for failure in failures:
+        lines = [f"after {failure.done} changes, on {engine}: {failure.what}"]
+        seed = asked
+        if failure.place is not None:
+            query = case.queries[failure.place]
+            lines += [f"Spark:  {query.sql('spark')}", f"DuckDB: {query.sql('duck')}"]
+            seed = asked if ":" in asked else f"{asked}:{failure.place}"
+        yield "\n".join([*lines, f"pytest tests/random -k {engine} --seed {seed}"])
 
 
 def _small(case: Case, failure: Failure, engine: Engine, path: Path) -> Case:
