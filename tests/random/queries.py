@@ -74,12 +74,21 @@ class Queries(Relations):
             begun, scope = self._exploded(begun, scope, self.chance.choice(texts))
         makers = [self._plain, self._global, self._grouped, self._windowed]
         weights = [40, 9, 35, 13] if scope.exact() else [1, 0, 0, 0]
-        query, columns = self.chance.choices(makers, weights)[0](begun, scope, depth)
+        make = self.chance.choices(makers, weights)[0]
+        query, columns = make(begun, scope, depth)
         if self.now(0.12) and all(kind != "RATIO" for _, kind, _ in columns.columns):
             limit, offset = self.chance.choice([1, 2, 3, 5, 10]), self.chance.choice([None, 1, 3])
             ways = tuple(self.chance.choices(_WAYS, k=3))
             query = replace(query, top=Top(limit, offset, ways))
+            if make == self._plain and not query.distinct and scope.unique and self.now(0.5):
+                query = replace(query, top=Top(limit, offset, ways, self._order(scope)))
         return query, columns
+
+    def _order(self, scope: Scope) -> Expression:
+        """An order by columns that the query need not show."""
+        by = tuple(dict.fromkeys([self.chance.choice(scope.exact()), *(scope.unique or ())]))
+        texts = (f"{{{at}}}{self.chance.choice(_WAYS)}" for at in range(len(by)))
+        return Expression("ORDER", ", ".join(texts), by)
 
     def _exploded(self, begun: Select, scope: Scope, text: Expression) -> tuple[Select, Scope]:
         explode = Explode(text, self.alias("e"), "word", self.now(0.3))

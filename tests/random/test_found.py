@@ -27,6 +27,9 @@ OPEN = {
     "row_to_blame_in_no_rows": Case(
         (T,), (NOTHING,), (Written("SELECT a.k FROM t a JOIN t b ON a.d = b.d"),), 1
     ),
+    "first_by_what_is_not_shown": Case(
+        (T,), (SOME,), (Written("SELECT s FROM t ORDER BY k DESC LIMIT 1"),), 1
+    ),
     "listagg_distinct_with_filter": Case(
         (T,),
         (SOME,),

@@ -17,7 +17,7 @@ from .cases import Case, Failure, Outcome, only, random_case, run_case
 from .oracle import differences
 from .shrinking import Shrinking, as_text
 
-VIEWS = {"sail": 25, "spark": 8}
+VIEWS = {"sail": 25, "spark": 6}
 SHRUNK = 3  # failures of one case
 
 

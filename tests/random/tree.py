@@ -131,15 +131,18 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Top:
-    """The first rows in the order of all outputs, so that there is one answer."""
+    """The first rows in the order of all outputs, or of `by`, so that there is one answer."""
 
     limit: int
     offset: int | None
     directions: tuple[str, ...]
+    by: Expression | None = None
 
-    def sql(self, names: list[str]) -> str:
+    def sql(self, names: list[str], dialect: Dialect) -> str:
         ways = self.directions * len(names)
         order = ", ".join(f"{name}{way}" for name, way in zip(names, ways, strict=False))
+        if self.by is not None:
+            order = self.by.sql(dialect)
         offset = "" if self.offset is None else f" OFFSET {self.offset}"
         return f"ORDER BY {order} LIMIT {self.limit}{offset}"
 
@@ -173,7 +176,7 @@ class Select:
         if having := self._having(dialect):
             clauses.append(f"HAVING {having}")
         if self.top is not None:
-            clauses.append(self.top.sql([output.name for output in self.outputs]))
+            clauses.append(self.top.sql([output.name for output in self.outputs], dialect))
         return " ".join(clauses)
 
     def _having(self, dialect: Dialect) -> str:
