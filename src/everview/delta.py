@@ -18,6 +18,8 @@ def weighted(rows: pa.Table, weights: npt.NDArray[np.int64] | int) -> pa.Table:
     """Rows with their weights, as a delta."""
     if isinstance(weights, int):
         weights = np.full(rows.num_rows, weights, np.int64)
+    if not rows.num_columns:
+        return pa.Table.from_arrays([pa.array(weights)], schema=pa.schema([_FIELD]))
     return rows.append_column(_FIELD, pa.array(weights))
 
 

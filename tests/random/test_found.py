@@ -19,8 +19,7 @@ T = Table("t", (("k", "INT"), ("d", "DOUBLE"), ("s", "STRING")), ("k",))
 SOME = Change("t", put=({"k": 1, "d": 0.5, "s": "a"}, {"k": 2, "d": None, "s": None}))
 NOTHING = Change("t", delete=(7,))
 
-FOUND: dict[str, Case] = {}
-OPEN = {
+FOUND = {
     "join_on_doubles": Case(
         (T,), (SOME,), (Written("SELECT a.k FROM t a JOIN t b ON a.d = b.d"),), 1
     ),
@@ -42,7 +41,14 @@ OPEN = {
         ),
         1,
     ),
+    "constant_by_touched_group_without_rows": Case(
+        (T,), (NOTHING,), (Written("SELECT bit_and(7) AS b, min(k) AS k FROM t"),), 1
+    ),
+    "grouped_twice_by_one_column": Case(
+        (T,), (SOME,), (Written("SELECT s AS a, s AS b, count(*) AS n FROM t GROUP BY a, b"),), 1
+    ),
 }
+OPEN: dict[str, Case] = {}
 
 
 @pytest.mark.parametrize("case", FOUND.values(), ids=FOUND)

@@ -40,7 +40,7 @@ def failing_row(
             rows = None if frame is None else _rows(frame)
         except PySparkException:
             return None  # it was below
-        if rows is None or not _fails(session, top, base, rows, step):
+        if rows is None or not rows.num_rows or not _fails(session, top, base, rows, step):
             continue
         while rows.num_rows > 1:
             half = rows.slice(0, rows.num_rows // 2)

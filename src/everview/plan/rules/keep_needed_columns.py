@@ -88,8 +88,8 @@ def _of_replace(node: Replace, needed: set[str]) -> Node:
     computed = node.input
     fixed = computed.input.columns if computed.rows_stay else map(node.column, node.groups)
     names = [column.name for column in fixed]
-    made = zip(computed.expressions, node.names()[len(names) :], strict=True)
-    kept = [(text, name) for text, name in made if name in needed]
+    made = list(zip(computed.expressions, node.names()[len(names) :], strict=True))
+    kept = [(text, name) for text, name in made if name in needed] or made[: not names]
     wanted = {*node.groups, *(word for text, _ in kept for word in _used(text))}
     if computed.rows_stay:
         wanted |= needed

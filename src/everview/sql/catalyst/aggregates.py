@@ -62,7 +62,7 @@ def aggregate(given: Translation, plan: Any) -> Node:
     node = attached(given, node, [*groupings, *outputs])
     columns, texts = Given(node), given.expressions
     groups = [columns.name_of(texts.cast(one), texts.typed("group", one)) for one in groupings]
-    calls = _Calls(given, columns, tuple(groups))
+    calls = _Calls(given, columns, tuple(dict.fromkeys(groups)))
     made = tuple(calls.output(value(output)) for output in outputs)
     return project(calls.node(), texts.columns(outputs), made)
 
@@ -218,7 +218,10 @@ class _Calls:
             return texts.reference(found, self._argument(expression, found))
 
         function = expression.aggregateFunction()
-        children = [texts.rewrite(child, replaced) for child in each(function.children())]
+        first, *others = each(function.children())
+        # a constant too: for a group without rows it is NULL
+        children = [texts.reference(first, self._argument(expression, first))]
+        children += [texts.rewrite(child, replaced) for child in others]
         if kind(function) in ("MaxBy", "MinBy"):
             return _by(function.prettyName(), *(str(child.sql()) for child in children))
         made = function.withNewChildren(texts.sequence(children))

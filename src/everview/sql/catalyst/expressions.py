@@ -11,6 +11,8 @@ from everview.schema import Column, arrow_type
 from everview.sql.catalyst.building import plain, unused
 from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
 
+_NORMALIZING = ("KnownFloatingPointNormalized", "NormalizeNaNAndZero")
+
 
 class Expressions:
     """Text for expressions, and names for columns.
@@ -97,6 +99,8 @@ class Expressions:
             raise UnsupportedSql(
                 f"a view with a subquery here can't be maintained yet: {expression.sql()[:80]}"
             )
+        if kind(expression) in _NORMALIZING:  # keys of ours are normal anyway
+            return self.rewrite(expression.child(), replace, guards)
         children: list[Any] = []
         for place, child in enumerate(each(expression.children())):
             more = self._guards(kind(expression), children, place)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
@@ -26,7 +27,6 @@ EXCLUDED = ",".join(
         "MergeSubplans",
         "InferWindowGroupLimit",
         "InjectRuntimeFilter",
-        "NormalizeFloatingNumbers",
     )
 )
 _OF_THE_MOMENT = {
@@ -56,6 +56,9 @@ def translate(
         plan: Any = execution.optimizedPlan()
     except PySparkException as error:
         raise readable(error) from error
+    except Py4JJavaError as error:
+        said = str(error.java_exception.getMessage()).splitlines()[0]
+        raise UnsupportedSql(f"Spark itself fails to plan this query: {said}") from error
     translation = Translation(spark)
     node = translation.view(plan, names)
     check_texts(spark, node)
