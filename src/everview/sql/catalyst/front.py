@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
@@ -14,7 +16,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from everview.errors import UnsupportedSql
 from everview.plan.nodes import Node, Order
 from everview.run.engine import readable
-from everview.schema import Column, sql_name
+from everview.schema import Column, quoted, sql_name
 from everview.sql.catalyst.texts import check_texts
 from everview.sql.catalyst.translation import Translation
 from everview.sql.catalyst.trees import each, kind, walk
@@ -42,27 +44,58 @@ def translate(
 
     Raises `InvalidSql`, or `UnsupportedSql` naming the node.
     """
-    spark = session.newSession()
-    spark.conf.set("spark.sql.optimizer.excludedRules", EXCLUDED)
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    try:
+    planner = _planner(session.sparkContext)
+    with planner.lock:
+        return planner.translate(query, relations)
+
+
+@lru_cache(1)
+def _planner(context: SparkContext) -> _Planner:
+    return _Planner(SparkSession(context))
+
+
+class _Planner:
+    """A session of Spark's that only plans, and keeps the relations that it was shown."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.lock = Lock()
+        self._spark = session.newSession()
+        self._spark.conf.set("spark.sql.optimizer.excludedRules", EXCLUDED)
+        self._spark.conf.set("spark.sql.session.timeZone", "UTC")
+        self._shown: dict[str, tuple[Column, ...]] = {}
+
+    def translate(
+        self, query: str, relations: Mapping[str, tuple[Column, ...]]
+    ) -> tuple[Node, tuple[Order, ...]]:
+        try:
+            self._show(query, relations)
+            frame = self._spark.sql(query)
+            names = frame.schema.names
+            execution: Any = frame._jdf.queryExecution()
+            _check_steady(self._spark, execution.analyzed())
+            plan: Any = execution.optimizedPlan()
+        except PySparkException as error:
+            raise readable(error) from error
+        except Py4JJavaError as error:
+            said = str(error.java_exception.getMessage()).splitlines()[0]
+            raise UnsupportedSql(f"Spark itself fails to plan this query: {said}") from error
+        translation = Translation(self._spark)
+        node = translation.view(plan, names)
+        check_texts(self._spark, node)
+        return node, translation.order(plan, names)
+
+    def _show(self, query: str, relations: Mapping[str, tuple[Column, ...]]) -> None:
+        """Have the session know the relations, and no others that the query names."""
+        named, text = {name.lower() for name in relations}, query.lower()
+        gone = [name for name in self._shown if name not in named and name in text]
+        for name in gone:
+            del self._shown[name]
+            self._spark.catalog.dropTempView(quoted(name))
         for name, columns in relations.items():
-            frame = spark.createDataFrame([], _shown(name, columns))
-            frame.createOrReplaceTempView(f"`{name}`")
-        frame = spark.sql(query)
-        names = frame.schema.names
-        execution: Any = frame._jdf.queryExecution()
-        _check_steady(spark, execution.analyzed())
-        plan: Any = execution.optimizedPlan()
-    except PySparkException as error:
-        raise readable(error) from error
-    except Py4JJavaError as error:
-        said = str(error.java_exception.getMessage()).splitlines()[0]
-        raise UnsupportedSql(f"Spark itself fails to plan this query: {said}") from error
-    translation = Translation(spark)
-    node = translation.view(plan, names)
-    check_texts(spark, node)
-    return node, translation.order(plan, names)
+            if self._shown.get(name.lower()) != columns:
+                frame = self._spark.createDataFrame([], _shown(name, columns))
+                frame.createOrReplaceTempView(quoted(name))
+                self._shown[name.lower()] = columns
 
 
 def _check_steady(spark: SparkSession, plan: Any) -> None:
