@@ -8,8 +8,9 @@ READY := .venv/.ready
 demo: $(READY) java
 	@$(BIN)/everview demo
 
+# two processes, each with its own Spark: much of the time tests wait for others to be killed
 test: $(READY) java
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # everything of `make test`, the long runs at full length
 test-all: $(READY) java
