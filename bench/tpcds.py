@@ -1,8 +1,8 @@
 """How much of SQL can be maintained: the TPC-DS queries as views, held exact under random changes.
 
     python bench/tpcds.py [--only q1,q5] [--scale 0.01] [--share 1] [--engine sail] [--epochs 3]
-                          [--changes 300] [--seed 1] [--together 10] [--queries DIR]
-                          [--json FILE] [--markdown FILE] [--directory DIR]
+                          [--changes 300] [--seed 1] [--together 10] [--limit 100]
+                          [--queries DIR] [--json FILE] [--markdown FILE] [--directory DIR]
 
 A query is `refused`, with the reason, or it is maintained: `incremental`, or `by touched group` if
 some of it recomputes the groups that a change touches. Maintained views are put together in
@@ -13,8 +13,9 @@ rounding and ties at a LIMIT (tests/tpcds/oracle.py); where DuckDB differs or ca
 Spark decides, and the table says so. `epoch s` is of an epoch with all the views of a database.
 
 The queries are read from ../shared/tpcds/queries, beside the project; what is changed in them is
-said in tests/tpcds/queries.py. `--share 4` keeps the sales of every fourth customer. The results
-are written to bench/results/tpcds.json, of some queries only if --json says where.
+said in tests/tpcds/queries.py. `--share 4` keeps the sales of every fourth customer; `--limit 5`
+takes LIMIT 5 for the LIMIT 100 of most queries, which few results reach. The results are written
+to bench/results/tpcds.json, those of some queries only if --json says where.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ query. `reason` says why a view is refused, or what of it is not incremental.
 
 def main() -> None:
     options = _options()
-    chosen = queries.read(Path(options.queries))
+    chosen = queries.read(Path(options.queries), options.limit)
     if options.only:
         chosen = {name: chosen[name] for name in options.only.split(",")}
     with tempfile.TemporaryDirectory(prefix="everview-bench-", dir=options.directory) as directory:
@@ -106,6 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--changes", type=int, default=300, help="in each epoch")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--together", type=int, default=10, help="views in one database")
+    parser.add_argument("--limit", type=int, default=100, help="instead of LIMIT 100")
     parser.add_argument("--queries", default=str(queries.DIRECTORY), help="where the queries are")
     parser.add_argument("--json", help="write the results here; all queries: bench/results")
     parser.add_argument(
@@ -226,7 +228,7 @@ def _summary(outcomes: list[Outcome]) -> str:
 
 
 def _document(outcomes: list[Outcome], options: argparse.Namespace) -> dict[str, Any]:
-    asked = ("scale", "share", "engine", "epochs", "changes", "seed", "together")
+    asked = ("scale", "share", "engine", "epochs", "changes", "seed", "together", "limit")
     return {
         **{name: getattr(options, name) for name in asked},
         "summary": _summary(outcomes),

@@ -2,8 +2,8 @@
 
 Below scale factor 1 the generator keeps some tables at a least size (at 0.01 there are 120,000
 lines of store_sales and two stores), so data is thinned further, consistently: sales and returns
-of a share of the customers, inventory of a share of the items, and of the customer demographics,
-which are 1.9 million rows at any scale, those that the other rows refer to.
+of a share of the customers, inventory of a share of the items, and of customer demographics, which
+are 1.9 million rows at any scale, those that the other rows refer to; of days and seconds too.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ _OF_CUSTOMER = {
     "web_returns": "wr_returning_customer_sk",
     "inventory": "inv_item_sk",
 }
+_LARGE = {"customer_demographics", "date_dim", "time_dim"}
 
 
 def referred(table: str, column: str) -> str | None:
@@ -131,20 +132,19 @@ def rows(
     for name in _OF_CUSTOMER.keys() & found.keys():
         numbers = pc.fill_null(found[name][_OF_CUSTOMER[name]], 0)
         found[name] = found[name].filter(pa.array(numbers.to_numpy() % share == 0))
-    if "customer_demographics" in found:
-        demographics = found["customer_demographics"]
-        chosen = pc.is_in(demographics["cd_demo_sk"], _referred_to(found, "cdemo_sk"))
-        found["customer_demographics"] = demographics.filter(chosen)
+    for name in _LARGE & found.keys() if share > 1 else {"customer_demographics"} & found.keys():
+        chosen = pc.is_in(found[name][KEYS[name][0]], _referred_to(found, name))
+        found[name] = found[name].filter(chosen)
     return found
 
 
-def _referred_to(tables: dict[str, pa.Table], kind: str) -> pa.Array:
-    """The keys in all columns that are references of the kind."""
+def _referred_to(tables: dict[str, pa.Table], parent: str) -> pa.Array:
+    """The keys of a table that are in rows of others."""
     columns = [
         table[column].drop_null().to_numpy()
-        for table in tables.values()
+        for name, table in tables.items()
         for column in table.column_names
-        if column.endswith(f"_{kind}")
+        if referred(name, column) == parent
     ]
     return pa.array(np.unique(np.concatenate(columns))) if columns else pa.array([], pa.int32())
 
