@@ -57,6 +57,16 @@ class View:
         return node_of(self._document()["plan"])
 
     @property
+    def is_open(self) -> bool:
+        """Whether SQL leaves the view's answer open, as with `first` or rows that tie."""
+        return bool(self._document().get("open"))
+
+    @property
+    def views(self) -> list[str]:
+        """Names of the views that it reads."""
+        return list(self._document().get("views", ()))
+
+    @property
     def status(self) -> str:
         """'new' until it is loaded, then 'live'; 'stopped' if it failed, see `error`."""
         return str(self._document()["status"])

@@ -104,8 +104,15 @@ class Engine:
             ),
         )
 
-    def select_at(self, db: str, sql: str, tables: Mapping[str, Mapping[str, int]]) -> pa.Table:
-        """As `select`, with every table as it was at the given positions of its log."""
+    def select_at(
+        self,
+        db: str,
+        sql: str,
+        tables: Mapping[str, Mapping[str, int]],
+        queries: Mapping[str, str],
+    ) -> pa.Table:
+        """As `select`, with every table as it was at the given positions of its log; `queries`
+        has those of the views that are read, each after the views that it reads itself."""
         reader = self.session.read.format("everview").option("db", db)
         return self._select(
             sql,
@@ -113,17 +120,27 @@ class Engine:
                 name: reader.option("snapshot", json.dumps(positions)).load(name)
                 for name, positions in tables.items()
             },
+            queries,
         )
 
-    def _select(self, sql: str, frames: Callable[[], dict[str, DataFrame]]) -> pa.Table:
+    def _select(
+        self,
+        sql: str,
+        frames: Callable[[], dict[str, DataFrame]],
+        queries: Mapping[str, str] | None = None,
+    ) -> pa.Table:
         with self._turn, ExitStack() as views:
             try:
                 found = frames()
-                self.session.conf.set(PUSHDOWN, str(_reads_once(sql, found)).lower())
+                once = not queries and _reads_once(sql, found)
+                self.session.conf.set(PUSHDOWN, str(once).lower())
                 for name, frame in found.items():
                     for view in self._spellings(name, sql):
                         frame.createOrReplaceTempView(self._quoted(view))
                         views.callback(self.session.catalog.dropTempView, view)
+                for name, query in (queries or {}).items():
+                    self.session.sql(query).createOrReplaceTempView(self._quoted(name))
+                    views.callback(self.session.catalog.dropTempView, name)
                 return self.session.sql(sql).toArrow()
             except PySparkException as error:
                 raise readable(error) from error

@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from everview.plan.nodes import node_of
+from everview.delta import weights_of
+from everview.plan.nodes import Node, node_of
 from everview.run.rounds import Program
 from everview.run.workers import STEP, Step
 
@@ -59,6 +62,20 @@ class Programs:
         ]
         frames = [frame for frame in sinks if frame is not None]
         return reduce(lambda one, other: one.union(other), frames) if frames else None
+
+
+def recompute(
+    session: SparkSession, db: str, plan: Node, positions: Mapping[str, Mapping[Any, int]]
+) -> pa.Table:
+    """The rows that a plan gives, from tables as they were at some positions and without state."""
+    end = {t: {int(r): n for r, n in regions.items()} for t, regions in positions.items()}
+    step = Step(db, "never", (0,), 0, 0, None, end)
+    frame = Program(session, step, {}).frame(plan)
+    assert frame is not None
+    found = frame.toArrow()
+    counts = weights_of(found)
+    rows = found.select(range(len(plan.columns)))
+    return rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
 def _shape(views: list[View], step: Step) -> Any:

@@ -72,15 +72,16 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
     mentioned = {token.text.lower() for token in tokens[at + 1 :]}
     named = [table for table in db.tables() if table.lower() in mentioned]
     relations = {table: db.store.describe(table).columns for table in named}
-    plans = {
-        view["name"]: node_of(view["plan"])
+    over = {
+        view["name"]: view
         for view in db.store.documents("view/").values()
         if view["name"].lower() in mentioned
     }
+    plans = {name: node_of(view["plan"]) for name, view in over.items()}
     relations |= {view: plan.columns for view, plan in plans.items()}
-    plan, order = translate(start("spark").session, query, relations)
-    check_ordered(plan, order)
-    plan = improve(plan)
+    found = translate(start("spark").session, query, relations)
+    check_ordered(found.plan, found.order)
+    plan = improve(found.plan)
     views = sorted(plan.tables() & set(plans))
     plan = inline_views(plan, plans)
     return {
@@ -90,7 +91,8 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         "tables": sorted(plan.tables()),
         "views": views,
         "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
-        "order": [[by.column, by.descending, by.nulls_first] for by in order],
+        "order": [[by.column, by.descending, by.nulls_first] for by in found.order],
+        "open": found.is_open or any(inner.get("open") for inner in over.values()),
         "consistency": options.get("consistency", CONSISTENCIES[0]),
         "shards": _shards(db),
         "states": {},

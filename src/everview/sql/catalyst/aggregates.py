@@ -52,6 +52,7 @@ APPROXIMATE = {
     "BloomFilterAggregate": "a join",
 }
 _LISTS = ("CollectList", "CollectSet")
+_CHOICES = {*_LISTS, "First", "Last", "AnyValue", "MaxBy", "MinBy", "ListAgg", "Mode"}
 
 
 def aggregate(given: Translation, plan: Any) -> Node:
@@ -137,6 +138,8 @@ class _Calls:
         name = kind(function)
         number = len(self.kept) + len(self.recomputed)
         column = self.given.expressions.typed(f"call_{number}", expression)
+        if name in _CHOICES:
+            self.given.choices.add(name)
         pairs_once = expression.isDistinct() and INCREMENTAL.get(name) in _OF_PAIRS
         if name in INCREMENTAL and not pairs_once:
             return self.kept.setdefault(self._call(expression, INCREMENTAL[name]), column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -37,10 +38,20 @@ _OF_THE_MOMENT = {
 }
 
 
+@dataclass(frozen=True)
+class Translated:
+    """The plan of a query, the order its rows are read in, and whether SQL leaves its answer open:
+    then Spark may have another."""
+
+    plan: Node
+    order: tuple[Order, ...]
+    is_open: bool
+
+
 def translate(
     session: SparkSession, query: str, relations: Mapping[str, tuple[Column, ...]]
-) -> tuple[Node, tuple[Order, ...]]:
-    """The plan of a query over relations, and the order its rows are read in.
+) -> Translated:
+    """The plan of a query over relations.
 
     Raises `InvalidSql`, or `UnsupportedSql` naming the node.
     """
@@ -64,9 +75,7 @@ class _Planner:
         self._spark.conf.set("spark.sql.session.timeZone", "UTC")
         self._shown: dict[str, tuple[Column, ...]] = {}
 
-    def translate(
-        self, query: str, relations: Mapping[str, tuple[Column, ...]]
-    ) -> tuple[Node, tuple[Order, ...]]:
+    def translate(self, query: str, relations: Mapping[str, tuple[Column, ...]]) -> Translated:
         try:
             self._show(query, relations)
             frame = self._spark.sql(query)
@@ -82,7 +91,7 @@ class _Planner:
         translation = Translation(self._spark)
         node = translation.view(plan, names)
         check_texts(self._spark, node)
-        return node, translation.order(plan, names)
+        return Translated(node, translation.order(plan, names), bool(translation.choices))
 
     def _show(self, query: str, relations: Mapping[str, tuple[Column, ...]]) -> None:
         """Have the session know the relations, and no others that the query names."""

@@ -47,11 +47,15 @@ _OUTER = {"Explode": "explode", "PosExplode": "posexplode", "Inline": "inline"}
 
 
 class Translation:
-    """One walk over an optimized plan, from the leaves up."""
+    """One walk over an optimized plan, from the leaves up.
 
-    def __init__(self, session: SparkSession) -> None:
+    `choices` has the functions found whose answer SQL leaves open, so that Spark's may be another.
+    """
+
+    def __init__(self, session: SparkSession, choices: set[str] | None = None) -> None:
         self._session = session
         self.expressions = Expressions(session._jvm)
+        self.choices: set[str] = set() if choices is None else choices
 
     def view(self, plan: Any, names: list[str]) -> Node:
         """The plan with the view's own column names at its top."""
@@ -98,7 +102,7 @@ class Translation:
 
     def apart(self, plan: Any) -> tuple[Node, list[Column]]:
         """A plan whose columns may have the numbers of another part's, and what it shows."""
-        inner = Translation(self._session)
+        inner = Translation(self._session, self.choices)
         node = inner.node(plan)
         return node, inner.shown(node, plan)
 

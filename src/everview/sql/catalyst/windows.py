@@ -55,6 +55,8 @@ def _text(given: Translation, expression: Any, touched: Touched) -> str:
     frame = spec.frameSpecification()
     ranking = kind(function) in _RANKING
     by_rows = not ranking and kind(frame.frameType()) == "RowFrame$"
+    if kind(function) in _BY_PLACE or (orders and not ranking):
+        given.choices.add(kind(function))
     if kind(function) in _BY_PLACE or (orders and by_rows):
         orders += [quoted(column.name) for column in touched.columns]
     over = [f"PARTITION BY {', '.join(map(quoted, (*touched.groups, WEIGHT)))}"]
