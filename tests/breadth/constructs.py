@@ -36,6 +36,8 @@ CONSTRUCTS = [
             "CASE, COALESCE, <=>, IN, LIKE": "SELECT k, CASE WHEN b LIKE 'x%' THEN 'x' ELSE "
             "coalesce(b, '-') END AS s FROM t WHERE a IN (1, 2) OR a <=> NULL",
             "a condition that divides": "SELECT k FROM t WHERE c > 0 AND 10 / c > 2",
+            "a division in CASE": "SELECT k, CASE WHEN c > 0 THEN a / c END AS q FROM t",
+            "NULL divided": "SELECT k, a / c AS q FROM t WHERE a IS NULL",
             "VALUES": "SELECT t.k, v.n FROM t JOIN (VALUES (1, 'one'), (2, 'two'), (NULL, 'none')) "
             "v(a, n) ON t.a = v.a",
             "a query without tables": "SELECT 1 AS x, 'a' AS y",

@@ -70,7 +70,7 @@ def verify(db: Database, name: str) -> Verdict:
     found = Counter(_rows(rows))
     missing, extra = wanted - found, found - wanted
     _forgive_last_digits(missing, extra, rows.schema)
-    if _tie(missing, extra, view):
+    if _tie(missing, extra, view, rows.num_rows):
         missing, extra = Counter(), Counter()
     return Verdict(view.name, epoch, rows.num_rows, dict(missing), dict(extra))
 
@@ -143,13 +143,14 @@ def float_of(cell: str) -> float:
     return math.inf if cell == "nan" else float(cell)
 
 
-def _tie(missing: Counter[Row], extra: Counter[Row], view: View) -> bool:
-    """Whether all rows that differ are equal in the whole order of a view's LIMIT."""
+def _tie(missing: Counter[Row], extra: Counter[Row], view: View, count: int) -> bool:
+    """Whether all rows that differ are equal in the whole order of a view's LIMIT, which there are
+    enough rows for."""
     node: Node = view.plan
     while isinstance(node, Project):
         node = node.input
     order = view.order
-    if not isinstance(node, TopK) or len(order) < len(node.order):
+    if not isinstance(node, TopK) or len(order) < len(node.order) or count < node.limit:
         return False
     places = [view.plan.names().index(by.column) for by in order]
     differing = {tuple(row[i] for i in places) for row in [*missing, *extra]}

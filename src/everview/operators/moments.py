@@ -83,7 +83,8 @@ def _spread(count: int, one: int | None, other: int | None, both: int | None) ->
     """n times the sum of products less the product of the sums; None if it isn't finite."""
     if one is None or other is None or both is None:
         return None
-    return count * (both << _UNITS // 2) - one * other
+    spread = count * (both << _UNITS // 2) - one * other
+    return max(spread, 0) if one == other else spread  # squares too small for a double were lost
 
 
 def _of_group(function: str, count: int, *spreads: int | None) -> float | None:
@@ -102,7 +103,7 @@ def _correlation(of_one: int, of_other: int, of_both: int) -> float | None:
     """NULL where one of the two doesn't vary."""
     if not of_one or not of_other:
         return None
-    size = math.sqrt(_divided(of_both * of_both, of_one * of_other))
+    size = min(math.sqrt(_divided(of_both * of_both, of_one * of_other)), 1.0)
     return -size if of_both < 0 else size
 
 

@@ -11,7 +11,6 @@ from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql
 from everview.plan.inline import inline_views
 from everview.plan.keys import view_key
 from everview.plan.nodes import node_of
-from everview.plan.ordering import check_ordered
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.sql.parsing import Statement
@@ -80,7 +79,6 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
     plans = {name: node_of(view["plan"]) for name, view in over.items()}
     relations |= {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
-    check_ordered(found.plan, found.order)
     plan = improve(found.plan)
     views = sorted(plan.tables() & set(plans))
     plan = inline_views(plan, plans)

@@ -105,7 +105,7 @@ class Expressions:
         for place, child in enumerate(each(expression.children())):
             more = self._guards(kind(expression), children, place)
             children.append(self.rewrite(child, replace, [*guards, *more]))
-        if guards and can_fail(expression):
+        if can_fail(expression):
             children = self._guarded(expression, children, guards)
         if kind(expression) == "CreateNamedStruct":  # its own text leaves out the names
             return self.function("named_struct", children)
@@ -136,13 +136,18 @@ class Expressions:
         return self.function("not", [self._known(condition, False)])
 
     def _guarded(self, expression: Any, children: list[Any], guards: Sequence[Any]) -> list[Any]:
-        """The children of what can fail: harmless ones where it isn't asked for."""
-        holds = reduce(self._scala.both, guards)
+        """The children of what can fail: harmless ones where it isn't asked for, and where NULL is
+        divided."""
         if kind(expression) == "Cast":
             harmless = self._scala.literal(None, expression.child().dataType())
         else:
             one, type_ = self._scala.literal.fromObject(1), expression.right().dataType()
             harmless = self._scala.cast(one, type_, self._scala.none)
+            if expression.left().nullable() and kind(expression.right()) != "Literal":
+                guards = [*guards, self.function("isnotnull", [children[0]])]
+        if not guards:
+            return children
+        holds = reduce(self._scala.both, guards)
         return [*children[:-1], self.function("if", [holds, children[-1], harmless])]
 
     def _dividend(self, division: Any, rewritten: Any) -> Any:

@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from everview.errors import UnsupportedSql
 from everview.plan.nodes import Node, Order
+from everview.plan.ordering import check_ordered
 from everview.run.engine import readable
 from everview.schema import Column, quoted, sql_name
 from everview.sql.catalyst.texts import check_texts
@@ -89,9 +90,10 @@ class _Planner:
             said = str(error.java_exception.getMessage()).splitlines()[0]
             raise UnsupportedSql(f"Spark itself fails to plan this query: {said}") from error
         translation = Translation(self._spark)
-        node = translation.view(plan, names)
+        node, order = translation.view(plan, names), translation.order(plan, names)
+        check_ordered(node, order)
         check_texts(self._spark, node)
-        return Translated(node, translation.order(plan, names), bool(translation.choices))
+        return Translated(node, order, bool(translation.choices))
 
     def _show(self, query: str, relations: Mapping[str, tuple[Column, ...]]) -> None:
         """Have the session know the relations, and no others that the query names."""
