@@ -92,3 +92,9 @@ def test_what_is_too_small_to_be_squared_does_not_vary() -> None:
     found = apply(MemoryState(), [((1e-200, 1.0), 1), ((3e-200, 2.0), 1)])
     assert found["var_pop"] == 0.0
     assert found["corr"] is None
+
+
+def test_pairs_with_equal_sums_may_vary_against_each_other() -> None:
+    found = apply(MemoryState(), [((1.0, 2.0), 1), ((2.0, 1.0), 1)])
+    assert found["covar_pop"] == -0.25
+    assert found["corr"] == -1.0

@@ -83,8 +83,7 @@ def _spread(count: int, one: int | None, other: int | None, both: int | None) ->
     """n times the sum of products less the product of the sums; None if it isn't finite."""
     if one is None or other is None or both is None:
         return None
-    spread = count * (both << _UNITS // 2) - one * other
-    return max(spread, 0) if one == other else spread  # squares too small for a double were lost
+    return count * (both << _UNITS // 2) - one * other
 
 
 def _of_group(function: str, count: int, *spreads: int | None) -> float | None:
@@ -96,12 +95,15 @@ def _of_group(function: str, count: int, *spreads: int | None) -> float | None:
     if function == "corr":
         return _correlation(*(spread or 0 for spread in spreads))
     value = _divided(spreads[-1] or 0, count * (count - sample) << _UNITS)
+    if function.startswith("covar"):
+        return value
+    value = max(value, 0.0)  # squares too small for a double were lost
     return math.sqrt(value) if function.startswith("stddev") else value
 
 
 def _correlation(of_one: int, of_other: int, of_both: int) -> float | None:
     """NULL where one of the two doesn't vary."""
-    if not of_one or not of_other:
+    if of_one <= 0 or of_other <= 0:
         return None
     size = min(math.sqrt(_divided(of_both * of_both, of_one * of_other)), 1.0)
     return -size if of_both < 0 else size
