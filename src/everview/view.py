@@ -22,7 +22,7 @@ from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
 from everview.schema import TableSchema, is_nested
 from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.pinned import PinnedStore
+from everview.stores.embedded.pinned import PinnedStore, is_loaded
 
 Row = dict[str, Any]
 
@@ -96,7 +96,7 @@ class View:
     @property
     def is_loaded(self) -> bool:
         """Whether it has rows to read; a view that was stopped after it was loaded has."""
-        return _is_loaded(self._document())
+        return is_loaded(self._document())
 
     @property
     def positions(self) -> dict[str, dict[str, int]] | None:
@@ -125,7 +125,7 @@ class View:
         document, epoch = self._document(), self.epoch
         _check_readable(document)
         found = [self.schema.empty_table()]
-        if _is_loaded(document):
+        if is_loaded(document):
             sink = _sink(document)
             for number in document["shards"]:
                 shard = self._store.shard(document["states"]["view"], number)
@@ -139,15 +139,20 @@ class View:
 
     def get(self, *key: Any) -> Row | None:
         """The row with that key (see `key`), or None."""
+        key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
+        with closing(PinnedStore(self._store, [self.name], [])) as pinned:
+            return View(pinned, self.name)._row(key)
+
+    def _row(self, key: tuple[Any, ...]) -> Row | None:
+        """The row with that key, in a store that is pinned."""
         document = self._document()
         columns = node_of(document["plan"]).columns
         key_columns = tuple(c for c in columns if c.name in document["key"])
         if len(key_columns) in (0, len(columns)) or any(is_nested(c.type) for c in key_columns):
             raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
         _check_readable(document)
-        if not _is_loaded(document):
+        if not is_loaded(document):
             return None
-        key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
         sink = _sink(document)
         encoded = None
         if len(key) == len(key_columns):
@@ -157,12 +162,11 @@ class View:
             wanted = TableSchema(self.name, key_columns, tuple(document["key"]))
             rows = keys_to_arrow(wanted, [key if len(key) > 1 else key[0]])
             (encoded,) = sink.key_of(rows)
-        with closing(PinnedStore(self._store, [self.name], [])) as pinned:
-            epoch = View(pinned, self.name).epoch
-            for number in document["shards"]:
-                shard = pinned.shard(document["states"]["view"], number)
-                if row := current(shard.get(encoded), epoch):
-                    return sink.decode_row(row)
+        epoch = self.epoch
+        for number in document["shards"]:
+            shard = self._store.shard(document["states"]["view"], number)
+            if row := current(shard.get(encoded), epoch):
+                return sink.decode_row(row)
         return None
 
     @property
@@ -188,7 +192,7 @@ def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
     others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
     live = [other for other in others if other["status"] == "live"]
     states = {i: state for other in live for i, state in other["states"].items() if i != "view"}
-    states |= view["states"]
+    states |= view["states"] if is_loaded(view) else {}
 
     def size(node: Node | None) -> tuple[int, int] | None:
         state = states.get("view" if node is None else node.identity)
@@ -235,11 +239,6 @@ def oldest_pending(
 def age_of(time: datetime | None) -> float:
     """Seconds since then; 0 if there was no such time."""
     return 0.0 if time is None else max(0.0, (datetime.now(UTC) - time).total_seconds())
-
-
-def _is_loaded(document: dict[str, Any]) -> bool:
-    """Whether there are rows of the view to read."""
-    return document["status"] == "live" or bool(document.get("stopped_at"))
 
 
 def _check_readable(document: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from everview.errors import (
     NotADatabase,
 )
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.environment import Environment
 
 from .invariants import check
 from .processes import Server
@@ -223,6 +224,21 @@ def test_a_region_whose_files_are_gone_is_damage_and_not_an_empty_table(
     shutil.rmtree(Path(path, "tables", "000001", "2"))
     with pytest.raises(Damaged, match="000001/2"):
         ev.Database(EmbeddedStore(path, readonly=readonly)).table("t").to_arrow()
+
+
+def test_files_that_go_while_they_are_opened_are_damage(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = Environment._prepare_files
+
+    def gone(environment: Environment) -> None:
+        prepare(environment)
+        if environment.path.endswith("000001/2"):
+            shutil.rmtree(environment.path)
+
+    monkeypatch.setattr(Environment, "_prepare_files", gone)
+    with pytest.raises(Damaged, match="000001/2 is damaged or gone"):
+        ev.open(path).table("t").to_arrow()
 
 
 @pytest.mark.parametrize("at", ["makedirs", "fsync", "replace"])

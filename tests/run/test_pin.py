@@ -120,3 +120,17 @@ def test_logs_are_trimmed_when_views_have_them(
     assert sum(len(batch) for batch in orders.changes()) == 0
     assert sum(len(batch) for batch in shop.table("notes").changes()) > 0
     assert shop.verify("spend").equal
+
+
+def test_a_view_whose_load_failed_keeps_no_one_from_reading(shop: ev.Database) -> None:
+    """Its state may be gone already, while its document still says where it was."""
+    shop.sql("CREATE MATERIALIZED VIEW noted AS SELECT * FROM notes")
+    noted = shop.store.document("view/noted")
+    assert noted is not None
+    shop.store.store_documents({"view/noted": noted | {"states": {"view": "gone"}}})
+    with shop.pin() as at:
+        assert at.view("spend").get("a") == {"who": "a", "n": 5}
+        assert list(at.view("noted").scan()) == []
+    assert shop.view("noted").explain()["status"] == "new"
+    shop.maintain()
+    assert list(shop.view("noted").scan()) == [{"id": 1, "text": "one"}]

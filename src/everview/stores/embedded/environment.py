@@ -8,6 +8,7 @@ one for writing, LMDB waits for the write in progress; one that is only read is 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import shutil
@@ -86,10 +87,10 @@ class Environment:
             self.lmdb.reader_check()
             self.dbs = self._databases()
         except (*_UNREADABLE, lmdb.NotFoundError, FileNotFoundError) as error:
-            raise Damaged(
-                f"{self.path} is damaged or gone: {error}; restore it from a copy"
-            ) from error
+            raise self._gone(error) from error
         except (lmdb.Error, OSError) as error:
+            if os.strerror(errno.ENOENT) in str(error):  # it went while it was opened
+                raise self._gone(error) from error
             if any(words in str(error) for words in _NO_ROOM):
                 raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
             if "already open" in str(error):
@@ -233,6 +234,9 @@ class Environment:
             since = self._unsynced_since = self._unsynced_since or now
             self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
             _syncer.wake()
+
+    def _gone(self, error: Exception) -> Damaged:
+        return Damaged(f"{self.path} is damaged or gone: {error}; restore it from a copy")
 
     def _damaged(self, error: Exception) -> Damaged:
         return Damaged(f"{self.path} is damaged: {error}")

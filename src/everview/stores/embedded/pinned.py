@@ -27,6 +27,11 @@ from everview.stores.embedded.store import EmbeddedStore
 Documents = dict[str, dict[str, Any]]
 
 
+def is_loaded(view: Mapping[str, Any]) -> bool:
+    """Whether a view's document says that there are rows of it to read."""
+    return view["status"] == "live" or bool(view.get("stopped_at"))
+
+
 class PinnedStore(EmbeddedStore):
     """Views and tables of a store as of its newest epoch; only reads, until it is closed."""
 
@@ -45,9 +50,9 @@ class PinnedStore(EmbeddedStore):
         try:
             self._shards = {
                 (state, number): self._hold(self._store.shard(state, number)._environment)
-                for document in self._documents.values()
-                if "view" in (states := document.get("states", {}))
-                for state in [states["view"]]
+                for name, document in self._documents.items()
+                if name != "epoch" and is_loaded(document)
+                for state in [document["states"]["view"]]
                 for number in document["shards"]
             }
             self._regions_of = {table.lower(): self._regions_at(table) for table in tables}
