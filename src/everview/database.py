@@ -103,7 +103,8 @@ class Database(Closing):
         """Remove a table with its rows and its log, unless a view reads it."""
         readers = [
             view["name"]
-            for view in self.store.documents("view/").values()
+            for kind in ("view/", "replacement/")
+            for view in self.store.documents(kind).values()
             if name.lower() in map(str.lower, view["tables"])
         ]
         if readers:
@@ -222,10 +223,10 @@ class Database(Closing):
         if len(words) < 2 or words[0].upper() != "CREATE":
             document = self.view(view).explain()
         else:
+            from everview.sql.creating import Creation, define
             from everview.sql.statements import only
-            from everview.sql.views import define
 
-            document = explain_view(self.store, define(self, only(view)))
+            document = explain_view(self.store, define(self, Creation.of(only(view))))
         return document if json else as_text(document)
 
     def verify(self, view: str) -> Verdict:

@@ -48,6 +48,7 @@ _NAME_BY_ARROW = {
 _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TEXT = re.compile(r"(?:VARCHAR|CHAR|CHARACTER)\s*\(\s*\d+\s*\)")
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_QUOTED = re.compile(r"`(?:[^`]|``)+`")
 _KNOWN = [*_NAME_BY_ARROW.values(), "DECIMAL(p,s)", "ARRAY<T>", "MAP<K, V>", "STRUCT<name: T, ...>"]
 
 
@@ -121,7 +122,7 @@ def quoted(name: str) -> str:
 
 def unquoted(text: str) -> str:
     """The name that a text is, if it is no more than a name."""
-    return text[1:-1].replace("``", "`") if text[:1] == "`" == text[-1:] else text
+    return text[1:-1].replace("``", "`") if _QUOTED.fullmatch(text) else text
 
 
 def _name_in_type(name: str) -> str:

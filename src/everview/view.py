@@ -59,12 +59,12 @@ class View:
     @property
     def is_open(self) -> bool:
         """Whether SQL leaves the view's answer open, as with `first` or rows that tie."""
-        return bool(self._document().get("open"))
+        return bool(self._document()["open"])
 
     @property
-    def views(self) -> list[str]:
-        """Names of the views that it reads."""
-        return list(self._document().get("views", ()))
+    def views(self) -> dict[str, str]:
+        """The views that it reads: their names, by those that its query has for them."""
+        return dict(self._document()["views"])
 
     @property
     def status(self) -> str:
@@ -78,7 +78,7 @@ class View:
 
     @property
     def error(self) -> str | None:
-        """Why the view was stopped, and what to do; None if it wasn't."""
+        """Why the view was stopped, or not replaced, and what to do; None if it wasn't so."""
         return self._document().get("error")
 
     @property

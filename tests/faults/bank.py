@@ -1,8 +1,8 @@
 """A bank: transfers that are made, corrected and taken back, and views that must always balance.
 
-Run as a program it is a reader: python bank.py DB READS HISTORY. Every read is of one pin; what
-does not balance is printed, and then how many reads there were and of how many epochs. A sample of
-its first reads is recorded: as much as the checker decides in seconds.
+Run as a program it is a reader: python bank.py DB PINS HISTORY. Through every pin it reads all
+views; what does not balance is printed, and then how many pins there were and of how many epochs. A
+sample of its first reads is recorded: as much as the checker decides in seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 ACCOUNTS = 200
 BRANCHES = 7
-SAMPLED, RECORDED = 25, 2000  # one in 25 of a reader's first 2000 reads is recorded
+SAMPLED, RECORDED = 25, 2000  # one in 25 of a reader's first 2000 pins is recorded
+SCANNED = 2500  # later on, one in so many also reads the table, which grows all the time
 _MOVES = """(SELECT to_account AS account, amount FROM transfers
     UNION ALL SELECT from_account, -amount FROM transfers)"""
 VIEWS = {
@@ -123,19 +124,19 @@ def _sum(column: pa.ChunkedArray) -> Any:
     return pc.sum(column).as_py() or 0
 
 
-def read(path: str, reads: int, history: str) -> None:
+def read(path: str, pins: int, history: str) -> None:
     epochs = set()
     with ev.open(path, readonly=True) as db, Recorder(history) as seen:
         while not db.view("total").is_loaded:
             pass
-        for number in range(reads):
-            sampled = number % SAMPLED == 0
-            recorder = seen if sampled and number < RECORDED else None
-            epoch, wrong = faults(db, with_table=sampled, seen=recorder)
+        for number in range(pins):
+            sampled = number < RECORDED and number % SAMPLED == 0
+            with_table = sampled or number % SCANNED == 0
+            epoch, wrong = faults(db, with_table, seen if sampled else None)
             epochs.add(epoch)
             for line in wrong:
                 print(line, flush=True)
-    print(f"{reads} reads of {len(epochs)} epochs", flush=True)
+    print(f"{pins} pins of {len(epochs)} epochs", flush=True)
 
 
 if __name__ == "__main__":

@@ -78,10 +78,10 @@ def verify(db: Database, name: str) -> Verdict:
 def _queries(db: Database, view: View) -> dict[str, str]:
     """The queries of the views that a view reads, those that they read themselves first."""
     found: dict[str, str] = {}
-    for name in view.views:
+    for called, name in view.views.items():
         inner = db.view(name)
         found |= _queries(db, inner)
-        found[name] = inner.sql
+        found[called] = inner.sql
     return found
 
 

@@ -39,7 +39,7 @@ def status(db: str, as_json: bool) -> None:
     """Show the tables of DB (rows, changes kept in the log, bytes on disk, regions) and its views.
 
     A view is behind by the age of the oldest change that it does not include. Why a view was
-    stopped stands below.
+    stopped, or its new definition not put in place, stands below.
 
     \b
     Example:
@@ -67,7 +67,8 @@ def status(db: str, as_json: bool) -> None:
         click.echo(render(_table_of(views), len(views)))
     for view in views:
         if view["error"]:
-            click.echo(f"{view['name']} is stopped: {view['error']}")
+            what = "stopped" if view["status"] == "stopped" else "not replaced"
+            click.echo(f"{view['name']} is {what}: {view['error']}")
 
 
 def _of_view(view: everview.View) -> dict[str, Any]:

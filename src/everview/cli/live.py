@@ -68,6 +68,9 @@ class LiveLine(everview.Watcher):
     def stopped(self, view: str, reason: str) -> None:
         self.warn(f"view {view} is stopped: {reason}")
 
+    def kept(self, view: str, reason: str) -> None:
+        self.warn(f"view {view} is not replaced: {reason}")
+
     def warn(self, text: str) -> None:
         """A line on standard error."""
         with self._turn:

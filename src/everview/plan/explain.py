@@ -162,6 +162,8 @@ def _header(document: Document) -> Iterator[str]:
     }
     yield f"view {document.get('view', '')}: {told.get(status, status)}"
     yield f"key: {', '.join(document['key']) or 'none, it has one row'}"
+    if status == "live" and document.get("error"):
+        yield f"not replaced: {document['error']}"
     if document.get("order"):
         yield f"order of reading: {', '.join(document['order'])}"
     state = document["state"]

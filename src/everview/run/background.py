@@ -67,6 +67,8 @@ class Maintainer(Watcher):
     def stopped(self, view: str, reason: str) -> None:
         self.report.failed[view] = reason
 
+    kept = stopped
+
     def _run(self) -> None:
         try:
             while not self._ending.is_set():

@@ -289,6 +289,9 @@ def _sail() -> SparkSession:
         atexit.register(_sail_server.stop)
     host, port = _sail_server.listening_address
     session = _connect(f"sc://{host}:{port}")
+    # it is in this process: what would be fetched again over a new connection, it now and then
+    # has no more
+    session.client.disable_reattachable_execute()
     session.dataSource.register(SailDataSource)
     # now it listens for Ctrl-C too, and would stop in the middle of what Python still wants to do;
     # unlike signal.signal, this may be called in any thread

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -105,7 +106,7 @@ def _fence(store: EmbeddedStore, token: int) -> None:
 
 
 @contextmanager
-def _alone(store: EmbeddedStore) -> Iterator[int]:
+def alone(store: EmbeddedStore) -> Iterator[int]:
     """Inside the block nothing is maintained; gives the token to write with."""
     with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
         _fence(store, token)
@@ -114,26 +115,30 @@ def _alone(store: EmbeddedStore) -> Iterator[int]:
 
 def forget_views(store: EmbeddedStore, names: list[str]) -> None:
     """Stop maintaining views, and keeping what no other view needs: state and logs."""
-    with _alone(store) as token:
-        views = store.documents("view/")
-        gone = {key: views.pop(key) for key in (f"view/{name.lower()}" for name in names)}
-        tables = {table for view in gone.values() for table in _tables(view)}
-        unused = tables - {table for view in views.values() for table in _tables(view)}
-        changes: dict[str, dict[str, Any] | None] = dict.fromkeys(gone)
-        epoch = store.document("epoch")
-        if epoch is not None and unused:
-            kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
-            changes["epoch"] = epoch | {"positions": kept}
-        store.store_documents(changes, token)
-        states = [state for view in gone.values() for state in view["states"].values()]
-        _drop_states(store, states, views.values())
+    with alone(store) as token:
+        kinds = ("view", "replacement")
+        _change_views(store, token, {f"{kind}/{n.lower()}": None for kind in kinds for n in names})
+
+
+def _change_views(store: EmbeddedStore, token: int, changes: dict[str, View | None]) -> None:
+    """Write documents of views, and let go of the state and logs that no view needs then."""
+    before = store.documents("view/")
+    after = {key: view for key, view in (before | changes).items() if key.startswith("view/")}
+    views = [view for view in after.values() if view is not None]
+    unused = _tables_of(before.values()) - _tables_of(views)
+    epoch = store.document("epoch")
+    if epoch is not None and unused:
+        kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
+        changes = changes | {"epoch": epoch | {"positions": kept}}
+    store.store_documents(changes, token)
+    _drop_states(store, _all_states(before.values()), views)
     for table in unused:
         store.unregister(table, CONSUMER)
 
 
 def rebuild_view(store: EmbeddedStore, name: str) -> None:
     """Have a view made anew by the next `maintain`, and those that share state with it."""
-    with _alone(store) as token:
+    with alone(store) as token:
         views = store.documents("view/")
         states = set(views[f"view/{name.lower()}"]["states"].values())
         affected = {
@@ -141,54 +146,85 @@ def rebuild_view(store: EmbeddedStore, name: str) -> None:
             for key, view in views.items()
             if states & set(view["states"].values()) or key == f"view/{name.lower()}"
         }
-        rebuilt = {"status": "new", "rebuilding": True}
+        rebuilt = {"status": "new", "rebuilding": True, "states": {}}
         store.store_documents({key: view | rebuilt for key, view in affected.items()}, token)
 
 
 def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[View]) -> None:
-    used = {state for view in views for state in view["states"].values()}
-    for state in set(states) - used:
+    for state in set(states) - _all_states(views):
         store.drop_state(state)
 
 
+def _all_states(views: Iterable[View]) -> set[str]:
+    return {state for view in views for state in view["states"].values()}
+
+
 def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:
-    """Load views that were just created, as of the committed epoch: also of tables that no live
-    view follows, its time is what counts. False if there are none."""
-    views = store.documents("view/")
-    new = {name: view for name, view in views.items() if view["status"] == "new"}
-    followed = {t for view in views.values() if view["status"] == "live" for t in _tables(view)}
-    for number, (name, view) in enumerate(new.items(), 1):
-        report.watch.loading(view["name"], number, len(new))
-        begun = time.monotonic()
-        epoch = store.document("epoch") or _epoch(1, {}, 0)
-        positions, now = _read_positions(epoch["positions"]), time_now()
-        if positions_at(store, positions, followed, now) != positions:
-            now = epoch["time"]  # changes came since the last epoch
-        for table in _tables(view) - followed:
-            positions[table] = store.positions_at(table, now)
-            store.register(table, CONSUMER, positions[table])
-        view, fresh = _with_states(store, view)
-        store.store_documents({"epoch": _epoch(epoch["number"], positions, now), name: view}, token)
-        step = _step(store, view, token, epoch["number"], None, positions)
-        try:
-            report.rows += _run(engine, [view], step, fresh)
-        except FAILURES as error:
-            _stop(store, view, step, _placed(store, engine, view, step, {}, error), report)
-            continue
-        store.store_documents({name: view | {"status": "live", "rebuilding": False}}, token)
-        followed |= _tables(view)
-        report.loaded.append(view["name"])
-        report.watch.loaded(view["name"], time.monotonic() - begun)
-    return bool(new)
+    """Load views that were just created, and new definitions of others; False if there are none."""
+    groups = _waiting(store)
+    numbers, of = count(1), sum(map(len, groups))
+    for group in groups:
+        loaded: dict[str, tuple[View, float]] = {}
+        for view in group:
+            report.watch.loading(view["name"], next(numbers), of)
+            begun = time.monotonic()
+            view, step, fresh = _prepared(store, token, view, [one for one, _ in loaded.values()])
+            try:
+                report.rows += _run(engine, [view], step, fresh)
+            except FAILURES as error:
+                _give_up(store, view, step, _placed(store, engine, view, step, {}, error), report)
+                break
+            loaded[view["name"]] = view, time.monotonic() - begun
+        else:
+            _put_in_place(store, token, [view for view, _ in loaded.values()])
+            for name, (_, seconds) in loaded.items():
+                report.loaded.append(name)
+                report.watch.loaded(name, seconds)
+    return bool(groups)
 
 
-def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]]:
+def _waiting(store: EmbeddedStore) -> list[list[View]]:
+    """What is to be loaded: new views one by one, and definitions that replace others, those of one
+    statement together."""
+    new = [[view] for view in store.documents("view/").values() if view["status"] == "new"]
+    replacing: dict[str, list[View]] = {}
+    for view in store.documents("replacement/").values():
+        replacing.setdefault(view["root"], []).append(view)
+    return [*new, *replacing.values()]
+
+
+def _prepared(
+    store: EmbeddedStore, token: int, view: View, beside: list[View]
+) -> tuple[View, Step, dict[str, str]]:
+    """What it takes to load a view beside others that were just loaded: the view with places for
+    its state, the step, and which operators have no state yet.
+
+    A view is loaded as of the committed epoch: also of tables that no live view follows, its time
+    is what counts.
+    """
+    live = [one for one in store.documents("view/").values() if one["status"] == "live"]
+    followed = _tables_of([*live, *beside])
+    epoch = store.document("epoch") or _epoch(1, {}, 0)
+    positions, now = _read_positions(epoch["positions"]), time_now()
+    if positions_at(store, positions, followed, now) != positions:
+        now = epoch["time"]  # changes came since the last epoch
+    for table in _tables_of([view]) - followed:
+        positions[table] = store.positions_at(table, now)
+        store.register(table, CONSUMER, positions[table])
+    view, fresh = _with_states(store, view, beside)
+    store.store_documents({"epoch": _epoch(epoch["number"], positions, now)}, token)
+    return view, _step(store, view, token, epoch["number"], None, positions), fresh
+
+
+def _with_states(
+    store: EmbeddedStore, view: View, beside: list[View]
+) -> tuple[View, dict[str, str]]:
     """The view with a place for each operator's state: that of an equal one, or a fresh one."""
-    others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
-    _drop_states(store, store.states(), others)  # its own, and what a load left that failed
+    views = store.documents("view/").values()
+    _drop_states(store, store.states(), [*views, *beside])  # what a load left that failed
     plan = node_of(view["plan"])
     operators = {node.identity for node in plan.walk() if isinstance(node, OPERATORS)}
-    live = _states([other for other in others if other["status"] == "live"])
+    live = _states([*(other for other in views if other["status"] == "live"), *beside])
     fresh = {identity: uuid.uuid4().hex[:12] for identity in sorted(operators - set(live))}
     shared = {identity: live[identity] for identity in operators & set(live)}
     states = {**shared, **fresh, "view": uuid.uuid4().hex[:12]}
@@ -198,11 +234,42 @@ def _with_states(store: EmbeddedStore, view: View) -> tuple[View, dict[str, str]
     return view | {"states": states}, fresh
 
 
+def _put_in_place(store: EmbeddedStore, token: int, views: list[View]) -> None:
+    """Let readers see views that were loaded, in place of those that they replace."""
+    changes: dict[str, View | None] = {}
+    for view in views:
+        kept = {name: value for name, value in view.items() if name not in ("root", "rebuilding")}
+        changes[f"view/{view['name'].lower()}"] = kept | {"status": "live"}
+        changes[f"replacement/{view['name'].lower()}"] = None
+    _change_views(store, token, changes)
+
+
+def _give_up(store: EmbeddedStore, view: View, step: Step, what: str, report: Report) -> None:
+    """Stop a view that can't be loaded; or if it was to replace another, let that one be."""
+    if "root" not in view:
+        _stop(store, view | {"states": {}}, step, what, report)
+    else:
+        reason = (
+            f"{what}; so nothing was replaced. Mend the rows and write CREATE OR REPLACE again, or "
+            "with another query"
+        )
+        root, changes = view["root"], dict[str, View | None]()
+        for key, other in store.documents("replacement/").items():
+            if other["root"] == root:
+                changes[key] = None
+        key = f"view/{root.lower()}"
+        changes[key] = (store.document(key) or {}) | {"error": reason}
+        store.store_documents(changes, step.token)
+        report.failed[root] = reason
+        report.watch.kept(root, reason)
+    _drop_states(store, store.states(), store.documents("view/").values())
+
+
 def _run_epochs(store: EmbeddedStore, engine: Engine, token: int, report: Report) -> bool:
     """Until nothing is pending; False if others come first, as changes may never cease: a view
     is to be loaded, or someone waits for the lease."""
     while report.watch.goes_on() and _run_epoch(store, engine, token, report):
-        if any(view["status"] == "new" for view in store.documents("view/").values()):
+        if _waiting(store):
             return False
         if store.leases.is_wanted(WORK):
             return False
@@ -227,7 +294,7 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     begun = _read_positions(intent["positions"])
     end = {table: begun.get(table, start[table]) for table in start}
     began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
-    touched = [view for view in views if any(start[t] != end[t] for t in _tables(view))]
+    touched = [view for view in views if any(start[t] != end[t] for t in view["tables"])]
     step = _step(store, views[0], token, intent["number"], start, end)
     _run_or_stop(store, engine, touched, step, report)
     committed = _epoch(intent["number"], end, intent["time"])
@@ -277,7 +344,7 @@ def _placed(
     what = " ".join(str(error).split("\n== SQL")[0].split())
     if isinstance(error, Overflow | Damaged):
         return what
-    tables = {table: store.describe(table) for table in _tables(view)}
+    tables = {table: store.describe(table) for table in view["tables"]}
     keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}
     row = failing_row(engine.session, node_of(view["plan"]), step, states, keys)
     return what if row is None else f"{what.rstrip('.')}, on {row}"
@@ -293,9 +360,7 @@ def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Repor
     stopped = {
         "status": "stopped",
         "stopped_at": 0 if step.start is None else step.epoch - 1,
-        "positions": {
-            table: p for table, p in (step.start or {}).items() if table in _tables(view)
-        },
+        "positions": {t: p for t, p in (step.start or {}).items() if t in view["tables"]},
         "error": reason,
     }
     store.store_documents({f"view/{name.lower()}": view | stopped}, step.token)
@@ -337,8 +402,8 @@ def _states(views: list[View]) -> dict[str, str]:
     return {i: state for v in views for i, state in v["states"].items() if i != "view"}
 
 
-def _tables(view: Mapping[str, Any]) -> set[str]:
-    return set(view["tables"])
+def _tables_of(views: Iterable[View]) -> set[str]:
+    return {table for view in views for table in view["tables"]}
 
 
 def _epoch(number: int, positions: Positions, time: int) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, connect, functions
+from pyspark.sql.types import IntegerType
 
 from everview.delta import WEIGHT
 from everview.operators.aggregate import AggregateOperator
@@ -32,9 +33,9 @@ from everview.plan.nodes import (
     Union,
 )
 from everview.run import workers
-from everview.run.types import struct
+from everview.run.types import spark_type, struct
 from everview.run.workers import SHARD, SIDE, Step, Task
-from everview.schema import Column, quoted, sql_name
+from everview.schema import Column, quoted, sql_name, unquoted
 
 Slots = tuple[tuple[str, str], ...]
 REGION = Column("id", pa.int64())
@@ -61,6 +62,7 @@ class Program:
         any_epoch: bool = False,
     ) -> None:
         self._session = session
+        self._f: Any = functions if isinstance(session, SparkSession) else connect.functions
         self._step = step
         self._told = None if any_epoch else step
         self._states = states
@@ -105,8 +107,8 @@ class Program:
             return None if frame is None else self._expressed(node, frame)
         if isinstance(node, Union):
             frames = [self.frame(part) for part in node.parts]
-            names = [quoted(name) for name in node.names()]
-            found = [frame.selectExpr(*names, WEIGHT) for frame in frames if frame is not None]
+            names = self._named([*node.names(), WEIGHT])
+            found = [frame.select(*names) for frame in frames if frame is not None]
             return _all(found) if found else None
         return self._operator(node)
 
@@ -116,20 +118,26 @@ class Program:
         """What the engine computes, one row or one group after another."""
         if isinstance(node, Filter):
             return frame.where(node.condition)
-        shard = [] if distribution(node) is None else [SHARD]
+        placed = self._named([WEIGHT] if distribution(node) is None else [WEIGHT, SHARD])
         if isinstance(node, Generate):
             fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
-            made = f"{node.generator} AS ({fresh})"
-            return frame.selectExpr(*map(quoted, node.kept), WEIGHT, *shard, made)
-        groups = [] if isinstance(node, Project) else node.input.groups
-        fixed = node.columns[: len(node.columns) - len(node.expressions)]
-        named = zip(node.expressions, node.names()[len(fixed) :], strict=True)
-        texts = [f"{text} AS {quoted(name)}" for text, name in named]
+            made = self._f.expr(f"{node.generator} AS ({fresh})")
+            return frame.select(*self._named(node.kept), *placed, made)
+        names = node.names()
+        fixed = names[: len(names) - len(node.expressions)]
+        made = [
+            self._f.col(text) if unquoted(text) != text else self._f.expr(text)
+            for text in node.expressions
+        ]
+        made = [one.alias(name) for one, name in zip(made, names[len(fixed) :], strict=True)]
         if isinstance(node, Project) or node.rows_stay:
-            return frame.selectExpr(*map(quoted, (c.name for c in fixed)), *texts, WEIGHT, *shard)
-        by = [*map(quoted, groups), WEIGHT]
-        expr = functions.expr if isinstance(self._session, SparkSession) else connect.functions.expr
-        return frame.groupBy(*by).agg(*map(expr, texts))
+            return frame.select(*self._named(fixed), *made, *placed)
+        return frame.groupBy(*self._named([*node.input.groups, WEIGHT])).agg(*made)
+
+    def _named(self, names: Iterable[str]) -> list[Any]:
+        """Columns by name. Names and not texts, wherever it can be: a text is parsed in every
+        epoch, and Sail keeps some kilobytes of each."""
+        return [self._f.col(quoted(name)) for name in names]
 
     def _constant(self, node: Constant) -> DataFrame | None:
         """All of its rows are new when a view is loaded, and never again."""
@@ -187,8 +195,8 @@ class Program:
         if self._spread and isinstance(node, Aggregate) and not lies(given, by):
             partial_columns = AggregateOperator(node).partial_columns
             if partial_columns is not None:
-                names = [quoted(column.name) for column in columns]
-                frame = self._shaped(frame.selectExpr(*names), columns)
+                names = self._named(column.name for column in columns)
+                frame = self._shaped(frame.select(*names), columns)
                 combine = partial(workers.partial_of, node.text)
                 frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
         slots = tuple((column.name, column.name) for column in columns)
@@ -201,13 +209,14 @@ class Program:
         slots, shared = _slots([node.inputs()[place].columns for place in present])
         parts = []
         for (place, frame), mine in zip(present.items(), slots, strict=True):
-            named = {slot: quoted(name) for name, slot in mine}
-            texts = [
-                f"{named.get(slot.name, f'CAST(NULL AS {sql_name(slot.type)})')} AS {slot.name}"
+            named = {slot: self._f.col(quoted(name)) for name, slot in mine}
+            filled = [
+                named.get(slot.name, self._f.lit(None).cast(spark_type(slot.type))).alias(slot.name)
                 for slot in shared
             ]
+            side = self._f.lit(place).alias(SIDE)
             shard = self._shard(shards_by(node)[place])
-            parts.append(frame.selectExpr(*texts, WEIGHT, f"{place} AS {SIDE}", shard))
+            parts.append(frame.select(*filled, *self._named([WEIGHT]), side, shard))
         columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), SHARDED)
         frame = self._shuffled(self._shaped(_all(parts), columns))
         return [(*mine, (WEIGHT, WEIGHT)) for mine in slots], frame
@@ -216,20 +225,25 @@ class Program:
         self, frame: DataFrame, node: Node, columns: Sequence[Column], by: Distribution
     ) -> DataFrame:
         """Rows of one shard in one partition."""
-        names = [quoted(column.name) for column in columns]
+        names = self._named(column.name for column in columns)
         if lies(node, by):
-            return self._shaped(frame.selectExpr(*names, SHARD), (*columns, SHARDED))
-        frame = frame.selectExpr(*names, self._shard(by))
+            names += self._named([SHARD])
+            return self._shaped(frame.select(*names), (*columns, SHARDED))
+        frame = frame.select(*names, self._shard(by))
         return self._shuffled(self._shaped(frame, (*columns, SHARDED)))
 
-    def _shard(self, by: Distribution) -> str:
-        shards = f"array({', '.join(map(str, self._step.shards))})"
+    def _shard(self, by: Distribution) -> Any:
+        """The shard of a row; every shard, where all are to have it."""
+        shards = self._step.shards
         if by is None:
-            return f"explode({shards}) AS {SHARD}"
-        names = ", ".join(quoted(min(place)) for place in by)
-        number = f"CAST(pmod(xxhash64({names}), {len(self._step.shards)}) AS INT)"
-        shard = f"element_at({shards}, {number} + 1)" if names else self._step.shards[0]
-        return f"{shard} AS {SHARD}"
+            return self._f.explode(self._f.array(*map(self._f.lit, shards))).alias(SHARD)
+        names = self._named(min(place) for place in by)
+        if not names:
+            return self._f.lit(shards[0]).alias(SHARD)
+        number = self._f.pmod(self._f.xxhash64(*names), self._f.lit(len(shards)))
+        every = self._f.array(*map(self._f.lit, shards))
+        shard = self._f.element_at(every, (number + 1).cast(IntegerType()))
+        return shard.alias(SHARD)
 
     def _shaped(self, frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
         """A frame that goes to Python. With Spark Connect it says its schema, since asking for it

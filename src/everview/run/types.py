@@ -33,17 +33,18 @@ def struct(columns: Sequence[Column]) -> types.StructType:
 
 @lru_cache(4096)
 def _struct(columns: tuple[tuple[str, pa.DataType], ...]) -> types.StructType:
-    fields = [types.StructField(name, _spark_type(arrow), True) for name, arrow in columns]
+    fields = [types.StructField(name, spark_type(arrow), True) for name, arrow in columns]
     return types.StructType(fields)
 
 
-def _spark_type(arrow: pa.DataType) -> types.DataType:
+def spark_type(arrow: pa.DataType) -> types.DataType:
+    """The type of a column of a frame."""
     if pa.types.is_decimal(arrow):
         return types.DecimalType(arrow.precision, arrow.scale)
     if pa.types.is_list(arrow):
-        return types.ArrayType(_spark_type(arrow.value_type))
+        return types.ArrayType(spark_type(arrow.value_type))
     if pa.types.is_map(arrow):
-        return types.MapType(_spark_type(arrow.key_type), _spark_type(arrow.item_type))
+        return types.MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
     if pa.types.is_struct(arrow):
         return _struct(tuple((field.name, field.type) for field in arrow))
     return _SPARK[arrow]

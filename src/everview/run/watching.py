@@ -46,3 +46,6 @@ class Watcher:
 
     def stopped(self, view: str, reason: str) -> None:
         """A view failed, and stays as it was."""
+
+    def kept(self, view: str, reason: str) -> None:
+        """A new definition of a view failed, and the view goes on as it was."""

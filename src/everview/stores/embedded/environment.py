@@ -65,6 +65,7 @@ class Environment:
         self._transactions: set[lmdb.Transaction] = set()
         self._active = 0
         self._changing = False
+        self._retired = False
         self.patience = 0.0
         self._unsynced_since: float | None = None
         self._sync_at = 0.0
@@ -223,6 +224,15 @@ class Environment:
         with self._gate:
             self._active -= 1
             self._gate.notify_all()
+            if self._retired and not self._active:
+                self.lmdb.close()
+
+    def retire(self) -> None:
+        """Close it when the transactions of this process have ended; its files are gone then."""
+        with self._gate:
+            self._retired = True
+            if not self._active:
+                self.lmdb.close()
 
     def _after_commit(self) -> None:
         if time.monotonic() - self._readers_checked > READER_CHECK_SECONDS:
@@ -365,6 +375,14 @@ class _Registry:
             if environment.holders == 0 and self._open.get(environment.path) is environment:
                 del self._open[environment.path]
                 environment.close()
+
+    def retire(self, directory: str) -> None:
+        """Let go of all environments below a directory that is about to be deleted."""
+        below = os.path.join(os.path.realpath(directory), "")
+        with self.lock:
+            gone = [self._open.pop(path) for path in list(self._open) if path.startswith(below)]
+        for environment in gone:
+            environment.retire()
 
     def sync(self, until: float) -> bool:
         """Sync what is due by then; False if some is not yet, or could not be."""

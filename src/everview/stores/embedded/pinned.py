@@ -15,7 +15,7 @@ from typing import Any
 import lmdb
 import pyarrow as pa
 
-from everview.errors import Damaged, ReadOnly, TableNotFound
+from everview.errors import Damaged, DatabaseClosed, ReadOnly, TableNotFound
 from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
@@ -56,7 +56,7 @@ class PinnedStore(EmbeddedStore):
                 for number in document["shards"]
             }
             self._regions_of = {table.lower(): self._regions_at(table) for table in tables}
-        except (Damaged, TableNotFound):
+        except (Damaged, DatabaseClosed, TableNotFound):
             if self._read(views) == self._documents:
                 self._stack.close()
                 raise

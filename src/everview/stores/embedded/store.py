@@ -467,10 +467,13 @@ class EmbeddedStore(Store):
         return os.listdir(directory) if os.path.isdir(directory) else []
 
     def drop_state(self, state: str) -> None:
+        """Delete a state; those who are reading it may end."""
+        directory = os.path.join(self.path, "state", state)
         with self._lock:
             for path in [path for path in self._regions if path.startswith(f"state/{state}/")]:
-                registry.release(self._regions.pop(path))
-        shutil.rmtree(os.path.join(self.path, "state", state), ignore_errors=True)
+                del self._regions[path]
+        registry.retire(directory)
+        shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:

@@ -1,0 +1,270 @@
+"""CREATE [OR REPLACE] VIEW and ALTER VIEW ... RENAME TO.
+
+A view's document has its plan, in which the plans of views that it reads are inlined. So when one
+is replaced, those that read it are planned anew from their queries, and replaced with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from everview.errors import InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
+from everview.plan.inline import inline_views
+from everview.plan.keys import view_key
+from everview.plan.nodes import node_of
+from everview.plan.rules import improve
+from everview.result import Result
+from everview.sql.parsing import Statement
+
+if TYPE_CHECKING:
+    from everview.database import Database
+
+# shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
+# four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
+SHARDS = (12, 6, 2, 0)
+
+CONSISTENCIES = ("strong", "complete")
+_FORM = "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT ..."
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Creation:
+    """What a CREATE VIEW says."""
+
+    name: str
+    query: str
+    mentioned: frozenset[str]
+    consistency: str
+    replaces: bool
+    lenient: bool
+
+    @classmethod
+    def of(cls, statement: Statement) -> Creation:
+        tokens = statement.tokens
+        words = [token.text.upper() for token in tokens]
+        at = 3 if words[1:3] == ["OR", "REPLACE"] else 1
+        at += words[at : at + 1] == ["MATERIALIZED"]
+        begins = words[at : at + 1] == ["VIEW"]
+        lenient = words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]
+        at += 4 if lenient else 1
+        consistency, stop = CONSISTENCIES[0], at + 1
+        if words[stop : stop + 1] == ["WITH"]:
+            consistency, stop = _options(statement, stop + 1)
+        if not begins or len(tokens) < stop + 2 or words[stop] != "AS":
+            raise InvalidSql(_FORM)
+        mentioned = frozenset(token.text.lower() for token in tokens[stop + 1 :])
+        replaces = words[1] == "OR"
+        if replaces and lenient:
+            raise InvalidSql(f"OR REPLACE and IF NOT EXISTS exclude each other; {_FORM}")
+        return cls(
+            tokens[at].text, statement.cut(stop + 1), mentioned, consistency, replaces, lenient
+        )
+
+
+def _options(statement: Statement, at: int) -> tuple[str, int]:
+    """The consistency in WITH (consistency = 'value'), and where the statement goes on."""
+    words = [token.text for token in statement.tokens]
+    is_list = words[at : at + 1] == ["("] and ")" in words[at:]
+    end = words.index(")", at) if is_list else at + 1
+    found = CONSISTENCIES[0]
+    for start, stop in statement.pieces(at + 1, end):
+        name, equals, value = (*words[start:stop], "", "", "")[:3]
+        known = name.lower() == "consistency" and equals == "=" and value in CONSISTENCIES
+        if stop - start != 3 or not known:
+            raise InvalidSql(
+                f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
+                "(consistency = 'strong'), which is the default, or WITH (consistency = 'complete')"
+            )
+        found = value
+    return found, end + 1
+
+
+def create(db: Database, statement: Statement) -> Result:
+    creation = Creation.of(statement)
+    key = f"view/{creation.name.lower()}"
+    if creation.lenient and db.store.document(key) is not None:
+        return Result(message=f"view {creation.name} exists already")
+    with _others_waiting(db, creation) as token:
+        view = define(db, creation)
+        over = ", ".join([*view["tables"], *view["views"].values()]) or "constants"
+        if db.store.document(key) is None:
+            db.store.store_documents({key: view}, token)
+            return Result(message=f"view {view['name']} created over {over}; maintain() loads it")
+        changed = _with_readers(db, view)
+        _replace(db, changed, token)
+    readers = list(changed)[1:]
+    others = f", and with it {', '.join(readers)}" if readers else ""
+    return Result(
+        message=f"view {view['name']} is to be replaced{others}, over {over}; maintain() loads the "
+        "new definition and then puts it in place"
+    )
+
+
+@contextmanager
+def _others_waiting(db: Database, creation: Creation) -> Iterator[int | None]:
+    """While a view's plan depends on other views, or is about to be that of others, nobody else may
+    change those. A view of tables alone waits for nobody."""
+    from everview.run.engine import start
+    from everview.run.maintainer import alone
+
+    views = {view.lower() for view in db.views()}
+    if views & creation.mentioned or (creation.replaces and creation.name.lower() in views):
+        start("spark")  # it takes long
+        with alone(db.store) as token:
+            yield token
+    else:
+        yield None
+
+
+def define(db: Database, creation: Creation) -> Document:
+    """The document of the view that a CREATE would create; changes nothing."""
+    name = creation.name
+    if name.lower() in {table.lower() for table in db.tables()}:
+        raise TableExists(f"there is a table {name}; a view needs a name of its own")
+    there = db.store.document(f"view/{name.lower()}")
+    if there is not None and not creation.replaces:
+        raise TableExists(
+            f"view {name} exists already; write CREATE OR REPLACE MATERIALIZED VIEW {name}, or "
+            f"drop it first with DROP VIEW {name}"
+        )
+    views = {
+        view["name"]: view
+        for view in db.store.documents("view/").values()
+        if view["name"].lower() in creation.mentioned
+    }
+    name = name if there is None else there["name"]
+    found = _planned(db, creation.query, creation.mentioned, views)
+    _check_readable(db, name, found["views"].values())
+    return {"name": name, "consistency": creation.consistency, **found}
+
+
+def _planned(
+    db: Database, query: str, mentioned: frozenset[str], views: Mapping[str, Document]
+) -> Document:
+    """The part of a document that follows from the query and the views, by the names it has for
+    them."""
+    from everview.run.engine import start
+    from everview.sql.catalyst import translate
+
+    called = {view.lower() for view in views}
+    named = [t for t in db.tables() if t.lower() in mentioned and t.lower() not in called]
+    relations = {table: db.store.describe(table).columns for table in named}
+    plans = {view: node_of(document["plan"]) for view, document in views.items()}
+    relations |= {view: plan.columns for view, plan in plans.items()}
+    found = translate(start("spark").session, query, relations)
+    plan = improve(found.plan)
+    over = {view: views[view] for view in sorted(plan.tables() & set(views))}
+    plan = inline_views(plan, plans)
+    return {
+        "sql": query,
+        "plan": plan.text,
+        "tables": sorted(plan.tables()),
+        "views": {view: document["name"] for view, document in over.items()},
+        "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
+        "order": [[by.column, by.descending, by.nulls_first] for by in found.order],
+        "open": found.is_open or any(inner["open"] for inner in over.values()),
+        "shards": _shards(db),
+        "states": {},
+        "status": "new",
+    }
+
+
+def _check_readable(db: Database, name: str, over: Iterable[str]) -> None:
+    """That a view reads neither itself nor what is about to change."""
+    readers = [name, *views_over(db, name)]
+    for view in over:
+        if view in readers:
+            raise UnsupportedSql(f"view {name} would read itself, through view {view}")
+        if db.store.document(f"replacement/{view.lower()}") is not None:
+            raise InUse(
+                f"view {view} is being replaced; try again when its new definition is in place, "
+                "after the next maintain()"
+            )
+
+
+def _shards(db: Database) -> list[int]:
+    """Those of the other views, since views share state; for the first, one for each core."""
+    for view in db.store.documents("view/").values():
+        return list(view["shards"])
+    cores = os.cpu_count() or 1
+    return list(SHARDS[:cores] if cores < 3 else SHARDS)
+
+
+def views_over(db: Database, name: str) -> list[str]:
+    """The views that read a view, directly or through others, each after those it reads."""
+    views = {view["name"]: view for view in db.store.documents("view/").values()}
+    over = {view: set(document["views"].values()) for view, document in views.items()}
+    found = [name]
+    for view in TopologicalSorter(over).static_order():
+        if not over.get(view, set()).isdisjoint(found):
+            found.append(view)
+    return found[1:]
+
+
+def _with_readers(db: Database, view: Document) -> dict[str, Document]:
+    """The view and those that read it, planned anew."""
+    views = {one["name"]: one for one in db.store.documents("view/").values()}
+    changed = {view["name"]: view}
+    for name in views_over(db, view["name"]):
+        old = views[name]
+        over = {called: (views | changed)[inner] for called, inner in old["views"].items()}
+        mentioned = frozenset(token.text.lower() for token in Statement(old["sql"]).tokens)
+        try:
+            found = _planned(db, old["sql"], mentioned, over)
+        except SqlError as error:
+            raise InvalidSql(
+                f"view {name} reads {view['name']} and would fail: {error}; nothing was changed. "
+                f"Drop it first with DROP VIEW {name}, or keep the columns it reads"
+            ) from error
+        changed[name] = {"name": name, "consistency": old["consistency"], **found}
+    return changed
+
+
+def _replace(db: Database, views: Mapping[str, Document], token: int | None) -> None:
+    """Have views loaded beside what they are, to take its place together."""
+    from everview.stores.embedded.pinned import is_loaded
+
+    root = next(iter(views))
+    changes: dict[str, Document | None] = {}
+    for name, view in views.items():
+        old = db.store.document(f"view/{name.lower()}")
+        assert old is not None
+        beside = is_loaded(old)
+        changes[f"replacement/{name.lower()}"] = view | {"root": root} if beside else None
+        if not beside:
+            changes[f"view/{name.lower()}"] = view
+    db.store.store_documents(changes, token)
+
+
+def rename(db: Database, statement: Statement, at: int) -> Result:
+    """ALTER VIEW name RENAME TO other; those that read the view go on reading it."""
+    from everview.run.maintainer import alone
+
+    words = [token.text for token in statement.tokens]
+    if [word.upper() for word in words[at + 1 : at + 3]] != ["RENAME", "TO"] or len(
+        words
+    ) != at + 4:
+        raise InvalidSql("write ALTER VIEW name RENAME TO other")
+    old, new = db.view(words[at]).name, words[at + 3]
+    with alone(db.store) as token:
+        taken = {name.lower() for name in (*db.tables(), *db.views())} - {old.lower()}
+        if new.lower() in taken:
+            raise TableExists(f"there is a table or view {new} already; choose another name")
+        changes: dict[str, Document | None] = {}
+        for kind in ("view", "replacement"):
+            for key, view in db.store.documents(f"{kind}/").items():
+                inner = {c: new if n == old else n for c, n in view["views"].items()}
+                root = {"root": new} if view.get("root") == old else {}
+                if view["name"] == old:
+                    changes[key] = None
+                    changes[f"{kind}/{new.lower()}"] = view | {"name": new, "views": inner} | root
+                elif inner != view["views"] or root:
+                    changes[key] = view | {"views": inner} | root
+        db.store.store_documents(changes, token)
+    return Result(message=f"view {old} is now {new}")
