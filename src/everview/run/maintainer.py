@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from everview.analysis import changes_of, with_changes
 from everview.errors import Damaged, DataError, EngineFailed, EverviewError, Overflow, SqlError
 from everview.plan.nodes import OPERATORS, node_of
 from everview.run.cut import Positions, cut, positions_at, time_now
@@ -119,7 +120,7 @@ def forget_views(store: EmbeddedStore, names: list[str]) -> None:
         gone = {key: views.pop(key) for key in (f"view/{name.lower()}" for name in names)}
         tables = {table for view in gone.values() for table in _tables(view)}
         unused = tables - {table for view in views.values() for table in _tables(view)}
-        changes: dict[str, dict[str, Any] | None] = dict.fromkeys(gone)
+        changes: dict[str, dict[str, Any] | None] = dict.fromkeys([*gone, *map(changes_of, unused)])
         epoch = store.document("epoch")
         if epoch is not None and unused:
             kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
@@ -175,7 +176,8 @@ def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) 
         except FAILURES as error:
             _stop(store, view, step, _placed(store, engine, view, step, {}, error), report)
             continue
-        store.store_documents({name: view | {"status": "live", "rebuilding": False}}, token)
+        live = {"status": "live", "rebuilding": False, "loaded_at": epoch["number"]}
+        store.store_documents({name: view | live}, token)
         followed |= _tables(view)
         report.loaded.append(view["name"])
         report.watch.loaded(view["name"], time.monotonic() - begun)
@@ -231,7 +233,8 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     step = _step(store, views[0], token, intent["number"], start, end)
     _run_or_stop(store, engine, touched, step, report)
     committed = _epoch(intent["number"], end, intent["time"])
-    store.store_documents({"epoch": committed, "intent": None}, token)
+    changes = with_changes(store, step.epoch, start, end)
+    store.store_documents({"epoch": committed, "intent": None, **changes}, token)
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
         if intent["number"] % TRIM_EVERY == 0:
