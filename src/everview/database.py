@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.closing import Closing
-from everview.errors import InUse
+from everview.errors import InUse, UnsupportedSql
 from everview.pin import Pin
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
@@ -206,22 +206,28 @@ class Database(Closing):
         return Maintainer(self.store, self._engine_of(engine), every)
 
     @overload
-    def explain(self, view: str, json: Literal[False] = False) -> str: ...
+    def explain(self, view: str, json: Literal[False] = False, analyze: bool = False) -> str: ...
 
     @overload
-    def explain(self, view: str, json: Literal[True]) -> dict[str, Any]: ...
+    def explain(self, view: str, json: Literal[True], analyze: bool = False) -> dict[str, Any]: ...
 
-    def explain(self, view: str, json: bool = False) -> str | dict[str, Any]:
+    def explain(self, view: str, json: bool = False, analyze: bool = False) -> str | dict[str, Any]:
         """How a view is maintained: its plan as a tree, or with `json` as a document.
 
         `view` is the name of a view, or a CREATE MATERIALIZED VIEW, which is then only explained.
+        With `analyze` each operator of a view has what its last epochs took: rows, state and time.
         """
         from everview.plan.explain import as_text
         from everview.view import explain_view
 
         words = view.split(maxsplit=1)
         if len(words) < 2 or words[0].upper() != "CREATE":
-            document = self.view(view).explain()
+            document = self.view(view).explain(analyze)
+        elif analyze:
+            raise UnsupportedSql(
+                "ANALYZE shows what epochs of a view took, and one that is not created has none; "
+                "explain it without ANALYZE"
+            )
         else:
             from everview.sql.creating import Creation, define
             from everview.sql.statements import only

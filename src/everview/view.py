@@ -15,9 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.analysis import Analysis, analyze
 from everview.errors import NotLoaded, UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
+from everview.plan.analyze import analyzed
 from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
 from everview.schema import TableSchema, is_nested
@@ -108,9 +110,16 @@ class View:
         """The order in which its rows are read."""
         return tuple(Order(*by) for by in self._document()["order"])
 
-    def explain(self) -> Document:
-        """How the view is maintained, as `everview.plan.explain` has it."""
-        return explain_view(self._store, self._document())
+    def explain(self, analyze: bool = False) -> Document:
+        """How the view is maintained, as `everview.plan.explain` has it; with `analyze` also what
+        its last epochs took."""
+        found = explain_view(self._store, self._document())
+        return analyzed(found, self.plan, self.analyze()) if analyze else found
+
+    def analyze(self) -> Analysis | None:
+        """What its last epochs took; None if it is not loaded."""
+        epoch, document = self.epoch, self._document()
+        return analyze(self._store, document, epoch) if is_loaded(document) else None
 
     @property
     def schema(self) -> pa.Schema:

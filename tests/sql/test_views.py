@@ -110,7 +110,17 @@ def test_explain_in_the_shell(made: str) -> None:
     shown = run("explain", made, "spend")
     assert shown.exit_code == 0
     assert shown.output.startswith("view spend: live, at epoch 1\n")
+    assert "analyzed" not in shown.output
+    analyzed = run("explain", made, "spend", "--analyze")
+    assert analyzed.exit_code == 0
+    assert "\nanalyzed: no epoch, as its tables did not change since" in analyzed.output
+    whole = json.loads(run("explain", made, "spend", "--analyze", "--json").output)
+    assert whole["analysis"]["epochs"] == []
+    assert whole["plan"]["work"]["load"]["rows_out"] == 3
     create = f"CREATE MATERIALIZED VIEW mine AS {DEAREST}"
+    refused = CliRunner().invoke(main, ["explain", made, create, "--analyze"])
+    assert refused.exit_code == 1
+    assert "explain it without ANALYZE" in refused.stderr
     document = json.loads(run("explain", made, create, "--json").output)
     assert (document["view"], document["status"]) == ("mine", "not created")
     assert document["plan"]["inputs"][0]["kind"] == "top-k"

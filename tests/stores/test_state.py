@@ -19,6 +19,7 @@ from everview.errors import Damaged, Superseded
 from everview.operators.base import MemoryState, State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.state import Shard, ShardState
+from everview.stores.embedded.work import KEPT, ShardWork, Work
 from tests.shards import empty
 
 # LMDB takes keys of 511 bytes, of which long ones have a digest in the last 16; rows of bags have
@@ -317,6 +318,120 @@ def test_a_load_that_fails_leaves_what_was_there(shard: Shard) -> None:
     with pytest.raises(RuntimeError, match="in the middle"):
         shard.load(0, 1, fail)
     assert list(shard.values()) == [[b"old"]]
+
+
+def telling(work: Callable[[State], pa.Table], rows: int) -> Callable[[ShardState], pa.Table]:
+    """Work that says that it was given so many rows, gave one more, and took a second."""
+
+    def told(state: ShardState) -> pa.Table:
+        given = work(state)
+        state.tally.rows_in, state.tally.rows_out = rows, rows + 1
+        state.tally.nanoseconds += 10**9
+        return given
+
+    return told
+
+
+def counts(shard: Shard) -> list[tuple[int, ...]]:
+    """Epoch, rows in, rows out, reads and writes of the epochs that are kept."""
+    found = shard.work().epochs
+    return [(one.epoch, one.rows_in, one.rows_out, one.reads, one.writes) for one in found]
+
+
+def test_a_shard_knows_what_its_load_and_its_epochs_took(shard: Shard) -> None:
+    empty(shard)
+    assert shard.work() == ShardWork(None, ())
+    shard.load(3, 1, telling(putting(b"k", b"one", []), 40))
+    loaded = Work(epoch=3, rows_in=40, rows_out=41, nanoseconds=10**9, reads=1, writes=1)
+    assert shard.work() == ShardWork(loaded, ())
+    shard.apply(5, 1, telling(putting(b"k", b"two", []), 2))
+    (work,) = shard.work().epochs
+    assert (work.epoch, work.rows_in, work.rows_out, work.reads, work.writes) == (5, 2, 3, 1, 1)
+    assert 10**9 < work.nanoseconds < 2 * 10**9, "the outbox takes time too"
+    assert shard.work().load == loaded
+
+
+def test_an_epoch_counts_once_however_often_it_is_applied(shard: Shard) -> None:
+    empty(shard)
+    for rows in (7, 8, 9):
+        shard.apply(2, 1, telling(putting(b"k", b"one", []), rows))
+    assert counts(shard) == [(2, 7, 8, 1, 1)]
+    for rows in (20, 30):
+        shard.load(2, 1, telling(putting(b"k", b"one", []), rows))
+    assert counts(shard) == [], "a load begins anew"
+    load = shard.work().load
+    assert load is not None
+    assert load.rows_in == 30
+
+
+def test_an_epoch_that_fails_does_not_count(shard: Shard) -> None:
+    empty(shard)
+    shard.apply(1, 1, telling(putting(b"k", b"one", []), 1))
+
+    def fail(state: State) -> pa.Table:
+        telling(putting(b"k", b"two", []), 50)(state)
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        shard.apply(2, 1, fail)
+    assert counts(shard) == [(1, 1, 2, 1, 1)]
+    shard.apply(2, 1, telling(putting(b"k", b"two", []), 3))
+    assert counts(shard) == [(1, 1, 2, 1, 1), (2, 3, 4, 1, 1)]
+
+
+def test_only_the_last_epochs_are_kept(shard: Shard) -> None:
+    empty(shard)
+    shard.load(1, 1, telling(putting(b"k", b"", []), 1_000))
+    epochs = range(2, 2 * (KEPT + 5), 2)
+    for epoch in epochs:
+        shard.apply(epoch, 1, telling(putting(b"k", b"v", []), epoch))
+    assert [work[:2] for work in counts(shard)] == [(e, e) for e in epochs[-KEPT:]]
+    load = shard.work().load
+    assert load is not None
+    assert load.rows_in == 1_000
+
+
+def test_reads_are_items_got_and_keys_looked_up_in_vain(shard: Shard) -> None:
+    """The same in an empty shard, where nothing needs to be looked up."""
+    keys = [b"a", b"b", b"c"]
+
+    def asked(state: State) -> pa.Table:
+        state.get_many(keys)
+        state.get_bags(keys)
+        state.count_rows(keys[:2], [b"r", b"s"])
+        state.first(b"a")
+        list(state.scan_bags())
+        return pa.table({})
+
+    empty(shard)
+    shard.apply(1, 1, asked)
+    shard.apply(2, 1, lambda s: change(s, {b"a": b"v"}, {}) or pa.table({}))
+    bags = {(b"a", b"r"): 1, (b"a", b"s"): 2, (b"b", b"r" * 700): 1}
+    shard.apply(3, 1, lambda s: change(s, {b"b": b"v", b"a": b""}, bags) or pa.table({}))
+    shard.apply(4, 1, asked)
+    assert [work[3:] for work in counts(shard)] == [
+        (3 + 3 + 2 + 1 + 0, 0),
+        (0, 1),
+        (3, 2 + 3),
+        (3 + (3 + 1) + 2 + 1 + 3, 0),
+    ]
+
+
+@pytest.mark.parametrize("name", [b"load", b"work"])
+def test_damage_of_what_epochs_took_is_noticed(shard: Shard, name: bytes) -> None:
+    empty(shard)
+    shard.load(1, 1, putting(b"k", b"one", []))
+    shard.apply(2, 1, putting(b"k", b"two", []))
+    environment = shard._environment
+    with environment.writing() as txn:
+        item = txn.get(name, db=environment.dbs[-1])
+        txn.put(name, item[:9] + bytes([item[9] ^ 1]) + item[10:], db=environment.dbs[-1])
+    with pytest.raises(Damaged, match=r"1 of 1 items of state fail their checksum \(state in "):
+        shard.work()
+    if name == b"work":
+        with pytest.raises(Damaged, match="fail their checksum"):
+            shard.apply(3, 1, putting(b"k", b"three", []))
+        assert shard.get(b"k") == b"two"
 
 
 def test_a_shard_outlives_its_store_and_its_first_map(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from everview.plan import analyze
 from everview.plan.distribution import (
     Distribution,
     distribution,
@@ -30,6 +31,7 @@ REREADS = "re-reads all rows of its left side when its right side changes"
 _STATELESS, _OPERATOR = "Spark", "operator"
 _OWN_WIDTH = 36  # of a label, at least, however deep the tree
 _MOST_OF_PLACE = 40
+_KEPT = ("state rows", "bytes")
 _PLAIN = re.compile(r"`(\w+)`")
 
 # What a node's state holds: (rows, bytes on disk); None if there is none yet.
@@ -133,22 +135,30 @@ def _parts(document: Document) -> Iterator[Document]:
 def as_text(document: Document, width: int = WIDTH) -> str:
     """The document as lines of about `width` columns; what is cut there is whole in the document.
 
-    A part that has operators and comes again is drawn once.
+    A part that has operators and comes again is drawn once. If epochs were analyzed, nodes have
+    what those took in place of their state.
     """
     lines = [*_header(document), ""]
     drawn = list(_draw(document["plan"], "", "", set()))
-    titles = ("round", "runs in", "state rows", "bytes")
-    cells = [_cells(line.node) for line in drawn]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    has_work = bool((document.get("analysis") or {}).get("epochs"))
+    titles, cells_of = (analyze.TITLES, analyze.cells) if has_work else (_KEPT, _kept)
+    below = analyze.totals(document["analysis"]) if has_work else []
+    cells = [("round", "runs in", *titles)]
+    cells += [
+        (str(line.node["round"]), _where(line.node, brief=has_work), *cells_of(line.node))
+        for line in drawn
+    ]
+    cells += [("", "", *sums) for _, sums in below]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = width - sum(widths) - 2 * len(widths)
     trees = [line.before + _cut(line.label, room - len(line.before)) for line in drawn]
-    trees = ["plan", *trees]
+    trees = ["plan", *trees, *(label for label, _ in below)]
     wide = max(map(len, trees))
-    for tree, (number, where, rows, size), notes in zip(
-        trees, [titles, *cells], [[], *(line.notes for line in drawn)], strict=True
-    ):
+    all_notes = [[], *(line.notes for line in drawn), *([] for _ in below)]
+    for tree, (number, where, *rest), notes in zip(trees, cells, all_notes, strict=True):
         line = f"{number:>{widths[0]}}  {tree:<{wide}}  {where:<{widths[1]}}"
-        lines.append(f"{line}  {rows:>{widths[2]}}  {size:>{widths[3]}}".rstrip())
+        numbers = [f"  {cell:>{room}}" for cell, room in zip(rest, widths[2:], strict=True)]
+        lines.append("".join([line, *numbers]).rstrip())
         lines += [" " * (widths[0] + 2) + note for note in notes]
     return "\n".join(lines)
 
@@ -174,6 +184,8 @@ def _header(document: Document) -> Iterator[str]:
         kept = shared if state["bytes"] else "no state yet"
     rounds = f"{document['rounds']} round{'s' * (document['rounds'] > 1)}"
     yield f"{rounds}, {kept}; maintained: {document['maintained']}"
+    if "analysis" in document:
+        yield from analyze.told(document)
 
 
 @dataclass(frozen=True)
@@ -189,7 +201,9 @@ class _Line:
 def _draw(node: Document, before: str, below: str, drawn: set[str]) -> Iterator[_Line]:
     """The node and what is under it, to the right of `before` and `below`."""
     if node.get("identity") in drawn:
-        yield _Line({**node, "state": None}, before, node["label"], [f"{below}· as above"])
+        yield _Line(
+            {**node, "state": None, "work": None}, before, node["label"], [f"{below}· as above"]
+        )
         return
     if any(part["runs"] == _OPERATOR for part in _parts(node)):
         drawn.add(node.get("identity", ""))
@@ -212,13 +226,17 @@ def _notes(node: Document) -> Iterator[str]:
         yield f"shared with {', '.join(node['shared_with'])}"
 
 
-def _cells(node: Document) -> tuple[str, str, str, str]:
-    where = ", ".join(filter(None, [node["runs"], node["place"]]))
-    if len(where) > _MOST_OF_PLACE:
-        where = where[: _MOST_OF_PLACE - 1] + "…"
+def _where(node: Document, brief: bool) -> str:
+    """Where a node runs; in brief, an operator is one that has a place."""
+    place: str | None = node["place"]
+    where = place if brief and place else ", ".join(filter(None, [node["runs"], place]))
+    return where if len(where) <= _MOST_OF_PLACE else where[: _MOST_OF_PLACE - 1] + "…"
+
+
+def _kept(node: Document) -> tuple[str, ...]:
+    """What stands under _KEPT for a node."""
     state = node["state"]
-    rows, size = (f"{state['rows']:,}", readable_bytes(state["bytes"])) if state else ("", "")
-    return str(node["round"]), where, rows, size
+    return (f"{state['rows']:,}", readable_bytes(state["bytes"])) if state else ("", "")
 
 
 def _cut(label: str, room: int) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from everview.analysis import changes_of, with_changes
 from everview.errors import Damaged, DataError, EngineFailed, EverviewError, Overflow, SqlError
 from everview.plan.nodes import OPERATORS, node_of
 from everview.run.cut import Positions, cut, positions_at, time_now
@@ -130,6 +131,7 @@ def _change_views(store: EmbeddedStore, token: int, changes: dict[str, View | No
     if epoch is not None and unused:
         kept = {t: p for t, p in epoch["positions"].items() if t not in unused}
         changes = changes | {"epoch": epoch | {"positions": kept}}
+        changes |= dict.fromkeys(map(changes_of, unused))
     store.store_documents(changes, token)
     _drop_states(store, _all_states(before.values()), views)
     for table in unused:
@@ -237,9 +239,10 @@ def _with_states(
 def _put_in_place(store: EmbeddedStore, token: int, views: list[View]) -> None:
     """Let readers see views that were loaded, in place of those that they replace."""
     changes: dict[str, View | None] = {}
+    live = {"status": "live", "loaded_at": (store.document("epoch") or _epoch(1, {}, 0))["number"]}
     for view in views:
         kept = {name: value for name, value in view.items() if name not in ("root", "rebuilding")}
-        changes[f"view/{view['name'].lower()}"] = kept | {"status": "live"}
+        changes[f"view/{view['name'].lower()}"] = kept | live
         changes[f"replacement/{view['name'].lower()}"] = None
     _change_views(store, token, changes)
 
@@ -298,7 +301,8 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     step = _step(store, views[0], token, intent["number"], start, end)
     _run_or_stop(store, engine, touched, step, report)
     committed = _epoch(intent["number"], end, intent["time"])
-    store.store_documents({"epoch": committed, "intent": None}, token)
+    changes = with_changes(store, step.epoch, start, end)
+    store.store_documents({"epoch": committed, "intent": None, **changes}, token)
     for table, positions in end.items():
         store.acknowledge(table, CONSUMER, positions)
         if intent["number"] % TRIM_EVERY == 0:

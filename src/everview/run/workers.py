@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -19,7 +20,7 @@ from pyspark import TaskContext
 
 from everview.delta import WEIGHT, weighted
 from everview.operators.aggregate import AggregateOperator
-from everview.operators.base import MemoryState, Operator
+from everview.operators.base import MemoryState, Operator, State
 from everview.operators.join import JoinOperator
 from everview.operators.sink import ViewSink
 from everview.operators.threshold import ThresholdOperator
@@ -30,6 +31,7 @@ from everview.run.guarding import guarded
 from everview.run.turns import in_turn, turn
 from everview.schema import Column
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.state import ShardState
 
 SHARD, SIDE = "_shard", "_side"
 STEP = "everview.step"
@@ -190,21 +192,35 @@ def operate(task: Task, batches: Batches) -> Batches:
     operator, node = operator_of(task.node), node_of(task.node)
     for shard, rows in in_turn(_by_shard(list(batches))):
 
-        def work(state: Any, rows: pa.Table = rows) -> pa.Table:
-            with turn:
-                return operator.apply(_inputs(task, node, rows), state)
+        def work(state: State, rows: pa.Table = rows) -> tuple[pa.Table, int]:
+            given = operator.apply(_inputs(task, node, rows), state)
+            return given, given.num_rows
 
-        yield from _named(_once(task, shard, work), node.columns, shard)
+        given = _once(task, shard, rows.num_rows, work)
+        yield from _named(given, node.columns, shard)
 
 
-def _once(task: Task, shard: int, work: Any) -> pa.Table:
+def _once(
+    task: Task, shard: int, rows_in: int, work: Callable[[State], tuple[pa.Table, int]]
+) -> pa.Table:
+    """Do `work`, which gives its outcome and how many rows that stands for, in a turn."""
     if task.state is None:
-        return work(MemoryState())
+        with turn:
+            return work(MemoryState())[0]
+
+    def told(state: ShardState) -> pa.Table:
+        with turn:
+            begun = time.perf_counter_ns()
+            given, rows_out = work(state)
+            state.tally.nanoseconds += time.perf_counter_ns() - begun
+        state.tally.rows_in, state.tally.rows_out = rows_in, rows_out
+        return given
+
     step = _step(task.step)
     state = open_store(step.db, step.durability, False).shard(task.state, shard)
     if step.start is None:
-        return state.load(step.epoch, step.token, work)
-    return state.apply(step.epoch, step.token, work)
+        return state.load(step.epoch, step.token, told)
+    return state.apply(step.epoch, step.token, told)
 
 
 def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
@@ -240,16 +256,15 @@ def sink(task: Task, view: str, batches: Batches) -> Batches:
     for shard, rows in in_turn(_by_shard(list(batches))):
         delta = rows.rename_columns([*names, WEIGHT])
 
-        def work(state: Any, delta: pa.Table = delta) -> pa.Table:
-            with turn:
-                touched = kept.apply(delta, state, epoch, epoch - 1)
-            return pa.table({"touched": pa.array([touched], pa.int64())})
+        def work(state: State, delta: pa.Table = delta) -> tuple[pa.Table, int]:
+            touched = kept.apply(delta, state, epoch, epoch - 1)
+            return pa.table({"touched": pa.array([touched], pa.int64())}), touched
 
         yield pa.record_batch(
             {
                 "view": pa.array([view]),
                 "shard": pa.array([shard], pa.int32()),
-                "touched": _once(task, shard, work)["touched"].combine_chunks(),
+                "touched": _once(task, shard, rows.num_rows, work)["touched"].combine_chunks(),
             }
         )
 

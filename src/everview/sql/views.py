@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FORMS = (
     "of views there are CREATE [OR REPLACE] MATERIALIZED VIEW name AS query, ALTER VIEW name "
-    "RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN name, "
+    "RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN [ANALYZE] name, "
     "EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
 )
 
@@ -49,9 +49,11 @@ def run(db: Database, statement: Statement) -> Result:
 
 
 def _explain(db: Database, statement: Statement, words: list[str]) -> Result:
-    if words[1:2] == ["CREATE"] and is_about_views(Statement(statement.cut(1))):
-        return Result(message=str(db.explain(statement.cut(1))))
-    return Result(message=str(db.explain(_name(statement, words))))
+    analyze = words[1:2] == ["ANALYZE"] and len(statement.tokens) > 2
+    at = 1 + analyze
+    if words[at : at + 1] == ["CREATE"] and is_about_views(Statement(statement.cut(at))):
+        return Result(message=db.explain(statement.cut(at), analyze=analyze))
+    return Result(message=db.explain(_name(statement, words, at), analyze=analyze))
 
 
 def _verify(db: Database, statement: Statement, words: list[str]) -> Result:
@@ -67,9 +69,9 @@ def _verify(db: Database, statement: Statement, words: list[str]) -> Result:
     return Result(pa.table({"difference": whats, "times": counts, "row": shown}), str(verdict))
 
 
-def _name(statement: Statement, words: list[str]) -> str:
-    """The view in EXPLAIN [VIEW] name or VERIFY [VIEW] name."""
-    at = 2 if words[1:2] == ["VIEW"] and len(statement.tokens) > 2 else 1
+def _name(statement: Statement, words: list[str], at: int = 1) -> str:
+    """The view in EXPLAIN [ANALYZE] [VIEW] name or VERIFY [VIEW] name."""
+    at += words[at : at + 1] == ["VIEW"] and len(statement.tokens) > at + 1
     if len(statement.tokens) == at + 1:
         return statement.tokens[at].text
     if words[0] == "VERIFY":

@@ -2,9 +2,9 @@
 
 Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
 `long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
-last epoch applied; `outbox`: what it gave, an Arrow stream; `token`: the lease of who wrote last).
-All change in one transaction, so an epoch is applied once, and asking for it again gives the
-outbox.
+last epoch applied; `outbox`: what it gave, an Arrow stream; `token`: the lease of who wrote last;
+`load` and `work`: what the load and the last epochs took). All change in one transaction, so an
+epoch is applied once, and asking for it again gives the outbox.
 
 Every item is sealed with a checksum of its key and value. A key that changed on disk is found
 where it was by whoever looks for it in vain: it is a neighbour of the place.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -32,9 +33,11 @@ from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
 from everview.stores.embedded.lease import check as check_token
 from everview.stores.embedded.lease import locked
 from everview.stores.embedded.sealed import SEAL, check, opened, sealed
+from everview.stores.embedded.work import ShardWork, Tally, appended, records
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
+_LOAD, _WORK = b"load", b"work"
 _NUMBER = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
 _NONE, _ONE = _COUNT.pack(0), _COUNT.pack(1)
@@ -52,6 +55,7 @@ class ShardState:
     def __init__(self, txn: lmdb.Transaction, dbs: Sequence[lmdb._Database]) -> None:
         self._txn = txn
         self._rows, self._bags, self._long, _ = dbs
+        self.tally = Tally()
 
     def _is_empty(self, db: lmdb._Database) -> bool:
         return int(self._txn.stat(db)["entries"]) == 0
@@ -65,6 +69,7 @@ class ShardState:
         return bool(keys) and cursor.key() < min(keys)
 
     def get_many(self, keys: list[bytes]) -> list[bytes]:
+        self.tally.reads += len(keys)
         if self._is_empty(self._rows):
             return [b""] * len(keys)
         stored = list(map(stored_key, keys))
@@ -74,6 +79,7 @@ class ShardState:
         return [values.get(key, b"") for key in stored]
 
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
+        self.tally.writes += len(keys)
         cursor = self._txn.cursor(self._rows)
         stored = list(map(stored_key, keys))
         items = list(zip(stored, values, sealed(stored, values), strict=True))
@@ -88,11 +94,14 @@ class ShardState:
 
     def get_bags(self, keys: list[bytes]) -> Bag:
         if self._is_empty(self._bags):
+            self.tally.reads += len(keys)
             return _bag([], [], [])
         stored = {stored_key(key): place for place, key in enumerate(keys)}
         found = self._txn.cursor(self._bags).getmulti(list(stored), dupdata=True)
         there = [key for key, _ in found]
-        self._check_gaps(self._bags, sorted(stored.keys() - there))
+        missing = sorted(stored.keys() - there)
+        self.tally.reads += len(found) + len(missing)
+        self._check_gaps(self._bags, missing)
         values = [value for _, value in found]
         check(there, values)
         counts = b"".join([value[-_TAIL:-SEAL] for value in values])
@@ -104,6 +113,7 @@ class ShardState:
         return places, rows, np.frombuffer(counts, "<u4")
 
     def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
+        self.tally.writes += len(keys)
         cursor = self._txn.cursor(self._bags)
         stored = list(map(stored_key, keys))
         if self._ends_before(self._bags, stored):
@@ -150,6 +160,7 @@ class ShardState:
         return short
 
     def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]:
+        self.tally.reads += len(keys)
         if self._is_empty(self._bags):
             return [0] * len(keys)
         cursor = self._txn.cursor(self._bags)
@@ -187,6 +198,7 @@ class ShardState:
 
     def first(self, key: bytes, last: bool = False) -> bytes | None:
         """The least row under a key, or the greatest; None if there is none."""
+        self.tally.reads += 1
         key = stored_key(key)
         cursor = self._txn.cursor(self._bags)
         if not cursor.set_key(key):
@@ -213,11 +225,15 @@ class ShardState:
         cursor = self._txn.cursor(self._bags)
         if not (cursor.set_range(start[:PREFIX]) if start else cursor.first()):
             return
-        for key, value in cursor.iternext():
-            check([key], [value])
-            if stop is not None and key[:PREFIX] > stop[:PREFIX]:
-                return
-            yield key, self._whole(key, value), _count_of(value)
+        read = 0
+        try:
+            for read, (key, value) in enumerate(cursor.iternext(), 1):  # noqa: B007
+                check([key], [value])
+                if stop is not None and key[:PREFIX] > stop[:PREFIX]:
+                    return
+                yield key, self._whole(key, value), _count_of(value)
+        finally:
+            self.tally.reads += read
 
     def _whole(self, key: bytes, value: bytes) -> bytes:
         short = value[:-_TAIL]
@@ -313,9 +329,14 @@ class Shard:
             self._check(txn, token)
             if self._check_order(txn, epoch) == epoch:
                 return from_stream(self._noted(txn, _OUTBOX))
-            given = work(ShardState(txn, self._environment.dbs))
+            state = ShardState(txn, self._environment.dbs)
+            given = work(state)
+            begun = time.perf_counter_ns()
             self._note(txn, _OUTBOX, to_stream(given))
             self._note(txn, _APPLIED, _NUMBER.pack(epoch))
+            state.tally.nanoseconds += time.perf_counter_ns() - begun
+            ring = self._noted(txn, _WORK)
+            self._note(txn, _WORK, appended(ring, state.tally.record(epoch)))
             return given
 
         return self._update(once)
@@ -333,7 +354,10 @@ class Shard:
                 txn.drop(db, delete=False)
             self._check(txn, token)
             self._note(txn, _APPLIED, _NUMBER.pack(epoch))
-            return work(ShardState(txn, self._environment.dbs))
+            state = ShardState(txn, self._environment.dbs)
+            given = work(state)
+            self._note(txn, _LOAD, state.tally.record(epoch))
+            return given
 
         return self._update(anew)
 
@@ -388,6 +412,12 @@ class Shard:
             while batch := list(islice(stream, _READ)):
                 keys, values = zip(*batch, strict=True)
                 yield opened(keys, values)
+
+    def work(self) -> ShardWork:
+        """What its load and its last epochs took, also epochs that are not committed yet."""
+        with self._environment.reading() as txn, self._told_of():
+            load = records(self._noted(txn, _LOAD))
+            return ShardWork(load[0] if load else None, records(self._noted(txn, _WORK)))
 
     def size(self) -> tuple[int, int]:
         """How many rows the state has, and its bytes on disk."""

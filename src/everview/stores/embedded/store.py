@@ -66,6 +66,7 @@ from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.state import DATABASES as DATABASES_OF_STATE
 from everview.stores.embedded.state import Shard, lock_of
+from everview.stores.embedded.work import ShardWork
 from everview.stores.embedded.writer import Test, Writer, split_keys, split_lookup, split_rows
 
 _OPS = pa.array([DELETE, PUT])
@@ -423,6 +424,10 @@ class EmbeddedStore(Store):
             if path not in self._regions:
                 self._regions[path] = self._acquire(path, DATABASES_OF_STATE, create)
             return Shard(self._regions[path], self)
+
+    def work(self, state: str, numbers: Iterable[int]) -> dict[int, ShardWork]:
+        """What the load and the last epochs took of shards of a state, by shard."""
+        return {number: self.shard(state, number).work() for number in numbers}
 
     def fence(self, state: str, numbers: Iterable[int], token: int) -> str:
         """Shut older maintainers out of a state; returns its name from now on.

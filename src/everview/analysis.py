@@ -1,0 +1,122 @@
+"""What the last epochs of a view took: of each operator and shard, and of which changes.
+
+Two records are put together: shards keep what epochs took of them, and a document for each table
+has the last epochs that changed it, with how many changes. Both keep the last twenty; only epochs
+of which all is known are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.work import KEPT, ShardWork, Work, total
+
+Positions = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True)
+class OperatorWork:
+    """Of an operator, or the rows of a view: what its load and some epochs took, by shard."""
+
+    loads: Mapping[int, Work]
+    shards: Mapping[int, Work]
+
+    @cached_property
+    def whole(self) -> Work:
+        """The epochs in all shards."""
+        return total(self.shards.values())
+
+    @property
+    def load(self) -> Work:
+        """The load of all shards."""
+        return total(self.loads.values())
+
+    @property
+    def skew(self) -> float | None:
+        """The rows that came to the busiest shard, against the mean; None if none came."""
+        rows = [work.rows_in for work in self.shards.values()]
+        return max(rows) * len(rows) / sum(rows) if any(rows) else None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The epochs that are looked at, how many changes they had by table, and what they took by
+    the identity of the operator, or 'view'."""
+
+    epochs: list[int]
+    changes: Mapping[str, int]
+    operators: Mapping[str, OperatorWork]
+
+    @property
+    def whole(self) -> Work:
+        return total(operator.whole for operator in self.operators.values())
+
+    @property
+    def load(self) -> Work:
+        return total(operator.load for operator in self.operators.values())
+
+
+def changes_of(table: str) -> str:
+    """The document that has the last epochs with changes of a table: (epoch, changes), the newest
+    last."""
+    return f"changes/{table.lower()}"
+
+
+def with_changes(
+    store: EmbeddedStore, epoch: int, start: Positions, end: Positions
+) -> dict[str, dict[str, Any]]:
+    """The documents of the tables that an epoch changed, with that epoch."""
+    found = {}
+    for table in start:
+        changes = sum(end[table].values()) - sum(start[table].values())
+        if changes:
+            epochs = [*_changes(store, table), [epoch, changes]]
+            found[changes_of(table)] = {"epochs": epochs[-KEPT:]}
+    return found
+
+
+def _changes(store: EmbeddedStore, table: str) -> list[list[int]]:
+    known: list[list[int]] = (store.document(changes_of(table)) or {"epochs": []})["epochs"]
+    return known
+
+
+def analyze(store: EmbeddedStore, view: Mapping[str, Any], committed: int) -> Analysis:
+    """What epochs of a loaded view took, as far as they are committed."""
+    changes = {table: _changes(store, table) for table in view["tables"]}
+    found = {
+        operator: store.work(state, view["shards"]) for operator, state in view["states"].items()
+    }
+    shards = [shard for operator in found.values() for shard in operator.values()]
+    after = max(
+        view.get("loaded_at", 0),
+        *(_before([epoch for epoch, _ in epochs]) for epochs in changes.values()),
+        *(_before([work.epoch for work in shard.epochs]) for shard in shards),
+    )
+    known = range(after + 1, committed + 1)
+    return Analysis(
+        sorted({epoch for epochs in changes.values() for epoch, _ in epochs if epoch in known}),
+        {
+            table: sum(number for epoch, number in epochs if epoch in known)
+            for table, epochs in changes.items()
+        },
+        {operator: _within(known, shards) for operator, shards in found.items()},
+    )
+
+
+def _before(epochs: list[int]) -> int:
+    """The last epoch of which it isn't known whether it was there."""
+    return epochs[0] - 1 if len(epochs) == KEPT else 0
+
+
+def _within(known: range, shards: Mapping[int, ShardWork]) -> OperatorWork:
+    return OperatorWork(
+        {number: shard.load for number, shard in shards.items() if shard.load},
+        {
+            number: total(work for work in shard.epochs if work.epoch in known)
+            for number, shard in shards.items()
+        },
+    )

@@ -1,0 +1,73 @@
+"""What epochs took of a shard: a record for each of the last that touched it, and for its load.
+
+The records lie in the shard's database `meta` and are written in the epoch's own transaction, so
+that an epoch counts once, however often it is applied, and not at all if it failed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+
+KEPT = 20  # epochs
+_RECORD = struct.Struct("<6Q")
+_NOTHING = (0,) * 6
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an epoch took of a shard; or several together, as of the newest.
+
+    `rows_in` are rows of the deltas that an operator was given, `rows_out` of the one it gave; a
+    view gives rows that it touched. `nanoseconds` are the operator's own: neither waiting for a
+    turn nor the commit, which comes after this is written. `reads` are items of state that were
+    got and keys that were looked up in vain, `writes` items put or removed.
+    """
+
+    epoch: int
+    rows_in: int
+    rows_out: int
+    nanoseconds: int
+    reads: int
+    writes: int
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """The load of a shard, None if it had no rows, and the last epochs that touched it, the newest
+    last: all of them since the load, or `KEPT`."""
+
+    load: Work | None
+    epochs: tuple[Work, ...]
+
+
+@dataclass
+class Tally:
+    """Counts while an epoch is applied."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    nanoseconds: int = 0
+    reads: int = 0
+    writes: int = 0
+
+    def record(self, epoch: int) -> bytes:
+        return _RECORD.pack(
+            epoch, self.rows_in, self.rows_out, self.nanoseconds, self.reads, self.writes
+        )
+
+
+def appended(ring: bytes, record: bytes) -> bytes:
+    """The records with one more; the oldest goes when there are too many."""
+    return ring[-(KEPT - 1) * _RECORD.size :] + record
+
+
+def records(ring: bytes) -> tuple[Work, ...]:
+    return tuple(Work(*fields) for fields in _RECORD.iter_unpack(ring))
+
+
+def total(works: Iterable[Work]) -> Work:
+    """All of them together."""
+    epochs, *counts = zip(_NOTHING, *map(astuple, works), strict=True)
+    return Work(max(epochs), *map(sum, counts))
