@@ -18,7 +18,7 @@ import pyarrow as pa
 from everview.errors import NotLoaded
 from everview.plan.nodes import Node, Project, TopK
 from everview.result import count_rows
-from everview.run.engine import start
+from everview.run.engine import Query, start
 from everview.run.programs import recompute
 from everview.view import View
 
@@ -65,7 +65,7 @@ def verify(db: Database, name: str) -> Verdict:
     if view.is_open:
         answer = recompute(engine.session, db.path, view.plan, positions)
     else:
-        answer = engine.select_at(db.path, view.sql, positions, _queries(db, view))
+        answer = engine.select_at(db.path, _queries(db, view), positions)
     wanted = Counter(_rows(answer))
     found = Counter(_rows(rows))
     missing, extra = wanted - found, found - wanted
@@ -75,14 +75,12 @@ def verify(db: Database, name: str) -> Verdict:
     return Verdict(view.name, epoch, rows.num_rows, dict(missing), dict(extra))
 
 
-def _queries(db: Database, view: View) -> dict[str, str]:
-    """The queries of the views that a view reads, those that they read themselves first."""
-    found: dict[str, str] = {}
+def _queries(db: Database, view: View) -> dict[str, Query]:
+    """The queries of a view and, before it, of the views that it reads."""
+    found: dict[str, Query] = {}
     for name in view.views:
-        inner = db.view(name)
-        found |= _queries(db, inner)
-        found[name] = inner.sql
-    return found
+        found |= _queries(db, db.view(name))
+    return found | {view.name: Query(view.sql, view.table_columns)}
 
 
 def _pinned(db: Database, view: View) -> tuple[int, Positions, pa.Table]:

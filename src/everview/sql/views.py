@@ -70,14 +70,14 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         raise TableExists(f"view {name} exists already; drop it first with DROP VIEW {name}")
     mentioned = {token.text.lower() for token in tokens[at + 1 :]}
     named = [table for table in db.tables() if table.lower() in mentioned]
-    relations = {table: db.store.describe(table).columns for table in named}
+    tables = {table: db.store.describe(table).columns for table in named}
     over = {
         view["name"]: view
         for view in db.store.documents("view/").values()
         if view["name"].lower() in mentioned
     }
     plans = {name: node_of(view["plan"]) for name, view in over.items()}
-    relations |= {view: plan.columns for view, plan in plans.items()}
+    relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
     plan = improve(found.plan)
     views = sorted(plan.tables() & set(plans))
@@ -87,6 +87,7 @@ def define(db: Database, statement: Statement) -> dict[str, Any]:
         "sql": query,
         "plan": plan.text,
         "tables": sorted(plan.tables()),
+        "widths": {table: len(columns) for table, columns in tables.items()},
         "views": views,
         "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in found.order],
