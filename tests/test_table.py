@@ -1,14 +1,16 @@
-"""What the Table handle adds to the store: bounds and conditions are checked before any read."""
+"""What the Table handle adds to the store: rows and bounds as users have them, checked first."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from everview.database import Database
-from everview.errors import DataError, WrongKey, WrongType
+from everview.errors import DataError, InvalidSchema, WrongKey, WrongType
+from everview.schema import MAX_VERSIONS, Column, TableSchema, arrow_type
 from everview.stores.base import BATCH_ROWS
 from everview.table import Table
 
@@ -61,3 +63,50 @@ def test_a_limit_makes_small_batches_only_where_every_row_counts(numbers, monkey
     ids(numbers, limit=2, where=pc.field("id") > 0)
     ids(numbers)
     assert sizes == [2, BATCH_ROWS, BATCH_ROWS]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"tags": "ARRAY<STRING>", "rank": "INT"},
+        pa.schema([("tags", pa.large_list(pa.large_string())), ("rank", pa.int32())]),
+        [Column("tags", arrow_type("ARRAY<STRING>")), Column("rank", pa.int32())],
+    ],
+)
+def test_columns_are_added_in_the_forms_that_tables_are_created_from(numbers, columns):
+    numbers.add_columns(columns)
+    assert numbers.schema.names == ("id", "name", "tags", "rank")
+    numbers.put({"id": 1, "name": "one", "tags": ["x"]})
+    assert numbers.get(0) == {"id": 0, "name": "n0", "tags": None, "rank": None}
+    assert numbers.get(1) == {"id": 1, "name": "one", "tags": ["x"], "rank": None}
+    assert numbers.get_many([2, 1], ["tags"]).to_pylist() == [{"tags": None}, {"tags": ["x"]}]
+    assert ids(numbers, where=pc.field("tags").is_valid()) == [1]
+    assert numbers.to_arrow().schema == numbers.schema.arrow
+
+
+def test_columns_that_do_not_fit_are_refused(numbers):
+    for columns in ({"NAME": "INT"}, {}, pa.schema([pa.field("rank", pa.int32(), False)])):
+        with pytest.raises(InvalidSchema, match="table numbers"):
+            numbers.add_columns(columns)
+    with pytest.raises(InvalidSchema, match="type FOO"):
+        numbers.add_columns({"x": "FOO"})
+    assert numbers.schema.names == ("id", "name")
+
+
+def test_columns_are_added_as_often_as_rows_can_tell():
+    schema = TableSchema.of("t", {"id": "INT"}, "id", widths=(1,) * (MAX_VERSIONS - 1))
+    schema = schema.with_columns([Column("last", pa.int32())])
+    assert schema.version == MAX_VERSIONS
+    with pytest.raises(InvalidSchema, match="make it anew"):
+        schema.with_columns([Column("more", pa.int32())])
+
+
+def test_a_column_that_is_added_between_two_regions_is_in_neither(numbers):
+    """All batches of one read are of one schema."""
+    changes = numbers.changes(batch_rows=1)
+    found = [next(changes)]
+    numbers.add_columns({"rank": "INT"})
+    numbers.put([{"id": i, "rank": i} for i in range(10)])
+    found += changes
+    assert pa.Table.from_batches(found).num_rows > 5
+    assert found[-1].column("after").type.names == ["id", "name"]

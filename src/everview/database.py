@@ -123,8 +123,8 @@ class Database(Closing):
         return self.store.tables()
 
     def sql(self, statement: str) -> Result:
-        """Run one SQL statement: CREATE, DROP, DESCRIBE, SHOW, INSERT, UPDATE, DELETE, SELECT,
-        EXPLAIN, VERIFY."""
+        """Run one SQL statement: CREATE, ALTER, DROP, DESCRIBE, SHOW, INSERT, UPDATE, DELETE,
+        SELECT, EXPLAIN, VERIFY."""
         from everview.sql import run
 
         return run(self, statement)

@@ -19,6 +19,7 @@ from everview.typenames import named_field, nested_parts
 
 DEFAULT_REGIONS = 4
 MAX_REGIONS = 1024
+MAX_VERSIONS = 0xFFFF  # what a row has room for
 
 _ARROW_BY_NAME: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -161,9 +162,11 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table's definition. `version` counts changes of its columns, 1 at creation.
+    """A table's definition.
 
-    `observers` are 'module:Class' names that every writing process loads and attaches.
+    `observers` are 'module:Class' names that every writing process loads and attaches. `widths`
+    has the number of columns at creation and after each change: columns are only added, at the
+    end.
     """
 
     name: str
@@ -171,7 +174,7 @@ class TableSchema:
     key: tuple[str, ...]
     regions: int = DEFAULT_REGIONS
     observers: tuple[str, ...] = ()
-    version: int = 1
+    widths: tuple[int, ...] = ()
     _lower: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -204,6 +207,7 @@ class TableSchema:
         )
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "widths", self.widths or (len(columns),))
 
     @classmethod
     def of(
@@ -215,12 +219,35 @@ class TableSchema:
     ) -> TableSchema:
         """A schema from an Arrow schema, from {name: SQL type}, or from columns."""
         key = (key,) if isinstance(key, str) else tuple(key or ())
-        if isinstance(columns, pa.Schema):
-            made = [Column(f.name, stored_type(f.type, f.name), f.nullable) for f in columns]
-        else:
-            pairs = columns.items() if isinstance(columns, dict) else columns
-            made = [_column_of(name, pair) for pair in pairs]
-        return cls(name, tuple(made), key, **options)
+        return cls(name, columns_of(name, columns), key, **options)
+
+    def with_columns(self, added: Sequence[Column]) -> TableSchema:
+        """The table with more columns at the end, which rows that are there have NULL in."""
+        if not added:
+            raise InvalidSchema(f"table {self.name}: no column to add is named")
+        for column in added:
+            if self.has(column.name):
+                raise InvalidSchema(
+                    f"table {self.name} has a column {column.name} already; it has "
+                    f"{', '.join(self.names)}: choose another name"
+                )
+            if not column.nullable:
+                raise InvalidSchema(
+                    f"table {self.name}: column {column.name} can't be NOT NULL, since rows that "
+                    "are there have no value in it; leave out NOT NULL"
+                )
+        if self.version == MAX_VERSIONS:
+            raise InvalidSchema(
+                f"columns were added to table {self.name} {MAX_VERSIONS - 1:,} times, which is as "
+                "often as can be; make it anew"
+            )
+        columns = (*self.columns, *added)
+        return replace(self, columns=columns, widths=(*self.widths, len(columns)))
+
+    @property
+    def version(self) -> int:
+        """Counts changes of the columns, 1 at creation."""
+        return len(self.widths)
 
     def column(self, name: str) -> Column:
         """The column of that name, in any case."""
@@ -267,6 +294,7 @@ class TableSchema:
             "regions": self.regions,
             "observers": list(self.observers),
             "version": self.version,
+            "widths": list(self.widths),
         }
 
     @classmethod
@@ -277,7 +305,7 @@ class TableSchema:
             key=tuple(document["key"]),
             regions=document["regions"],
             observers=tuple(document["observers"]),
-            version=document["version"],
+            widths=tuple(document.get("widths", ())),
         )
 
 
@@ -322,6 +350,16 @@ def is_list(arrow: pa.DataType) -> bool:
         pa.types.is_large_list_view,
     )
     return any(test(arrow) for test in tests)
+
+
+def columns_of(
+    table: str, given: pa.Schema | dict[str, str] | Iterable[Column]
+) -> tuple[Column, ...]:
+    """Columns from an Arrow schema, from {name: SQL type}, or as they are."""
+    if isinstance(given, pa.Schema):
+        return tuple(Column(f.name, stored_type(f.type, f.name), f.nullable) for f in given)
+    pairs = given.items() if isinstance(given, dict) else given
+    return tuple(_column_of(table, pair) for pair in pairs)
 
 
 def _column_of(table: str, given: Any) -> Column:

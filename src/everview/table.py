@@ -5,14 +5,15 @@ Takes dicts, Arrow, pandas and Polars through `everview.intake`, and hands the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.errors import DataError
 from everview.intake import Keys, Rows, bound_to_key, keys_to_arrow, rows_to_arrow
+from everview.schema import Column, TableSchema, columns_of
 from everview.stores.base import (
     BATCH_ROWS,
     LogRange,
@@ -22,9 +23,6 @@ from everview.stores.base import (
     Store,
     WriteReport,
 )
-
-if TYPE_CHECKING:
-    from everview.schema import TableSchema
 
 Key = Any
 Row = dict[str, Any]
@@ -43,6 +41,13 @@ class Table:
     @property
     def schema(self) -> TableSchema:
         return self._store.describe(self.name)
+
+    def add_columns(self, columns: pa.Schema | dict[str, str] | Iterable[Column]) -> None:
+        """Add columns at the end, from an Arrow schema or {column: SQL type}.
+
+        They may be NULL, and are so in rows that are there. No row and no view is made anew.
+        """
+        self._store.add_columns(self.name, columns_of(self.name, columns))
 
     def put(self, rows: Rows) -> WriteReport:
         """Insert rows, or replace those with the same key.
@@ -112,11 +117,10 @@ class Table:
         ordered: bool = False,
     ) -> pa.Table:
         """All rows; in key order only if asked, which costs a merge of the regions."""
-        schema = self.schema.arrow
-        if columns is not None:
-            schema = pa.schema([schema.field(i) for i in self.schema.positions(columns)])
+        schema = self.schema
+        wanted = pa.schema([schema.arrow.field(i) for i in schema.positions(columns)])
         return pa.Table.from_batches(
-            self.batches(columns=columns, where=where, ordered=ordered), schema
+            self.batches(columns=wanted.names, where=where, ordered=ordered), wanted
         )
 
     def __len__(self) -> int:
@@ -159,9 +163,12 @@ class Table:
         self, after: Mapping[int, int] | None = None, batch_rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
         """Changes of all regions after the given positions (default: all there are)."""
+        columns = self.schema.names
         for region, held in self.log().items():
             start = (held.first - 1) if after is None else after.get(region, 0)
-            yield from self._store.changes(self.name, region, start, batch_rows=batch_rows)
+            yield from self._store.changes(
+                self.name, region, start, columns=columns, batch_rows=batch_rows
+            )
 
     def register(self, consumer: str, after: Mapping[int, int] | None = None) -> None:
         """Keep changes after the given positions for `consumer` until it acknowledges them."""

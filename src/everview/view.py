@@ -69,6 +69,16 @@ class View:
         return dict(self._document()["views"])
 
     @property
+    def table_columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns that its tables had when it was made: those are what its query is about."""
+        widths = self._document().get("widths", {})
+        schemas = {table: self._store.describe(table) for table in self.plan.tables()}
+        return {
+            table: schema.names[: widths.get(table, schema.widths[0])]
+            for table, schema in schemas.items()
+        }
+
+    @property
     def status(self) -> str:
         """'new' until it is loaded, then 'live'; 'stopped' if it failed, see `error`."""
         return str(self._document()["status"])

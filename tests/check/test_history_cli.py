@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -128,6 +129,7 @@ def test_views_of_a_database_have_its_types_and_keys(tmp_path, monkeypatch):
     class Average:
         name, key, sql = "means", ("customer",), "SELECT customer, avg(x) AS x FROM t GROUP BY ALL"
         schema = pa.schema([("customer", pa.string()), ("x", pa.decimal128(16, 6))])
+        table_columns: ClassVar = {"t": ("id", "customer", "x")}
 
     path = str(tmp_path / "shop.ev")
     with everview.open(path, create=True) as db:
@@ -139,6 +141,25 @@ def test_views_of_a_database_have_its_types_and_keys(tmp_path, monkeypatch):
             recorder.wrote("t", n, {"id": n, "customer": "ada", "x": f"{n // 3}.00"}, 0, n)
         recorder.read("means", 1, [{"customer": "ada", "x": "0.333333"}])
         recorder.read("means", 1, [{"customer": "ada", "x": "0.333333"}], key="ada")
+    assert run(str(tmp_path / "history"), "--db", path).exit_code == 0
+
+
+def test_columns_that_were_added_since_are_none_of_a_views(tmp_path, monkeypatch):
+    class Pairs:
+        name, key, sql = "pairs", ("id",), "SELECT T.id, n FROM T JOIN u ON T.id = u.id"
+        schema = pa.schema([("id", pa.int32()), ("n", pa.int32())])
+        table_columns: ClassVar = {"T": ("id", "n"), "u": ("id",)}
+
+    path = str(tmp_path / "shop.ev")
+    with everview.open(path, create=True) as db:
+        db.create_table("T", {"id": "INT", "n": "INT"}, "id")
+        db.create_table("u", {"id": "INT"}, "id").add_columns({"n": "INT"})
+    monkeypatch.setattr(everview.Database, "views", lambda db: ["pairs"])
+    monkeypatch.setattr(everview.Database, "view", lambda db, name: Pairs())
+    with Recorder(tmp_path / "history") as recorder:
+        recorder.wrote("T", 1, {"id": 1, "n": 5}, 0, 1)
+        recorder.wrote("u", 1, {"id": 1, "n": 6}, 0, 1)
+        recorder.read("pairs", 1, [{"id": 1, "n": 5}])
     assert run(str(tmp_path / "history"), "--db", path).exit_code == 0
 
 

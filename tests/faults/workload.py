@@ -212,6 +212,14 @@ def drop(tell: Tell, path: str, again: dict[str, str] | None = None) -> None:
     tell(done=True)
 
 
+def add_column(tell: Tell, path: str, rows: list[Row]) -> None:
+    """Add a column to the table, then put rows that have it."""
+    table = ev.open(path).table("t")
+    table.add_columns({"note": "STRING"})
+    table.put(rows)
+    tell(done=True)
+
+
 def create(tell: Tell, path: str, go: str) -> None:
     wait_for(go)
     with ev.open(path, create=True) as db:

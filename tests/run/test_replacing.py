@@ -214,6 +214,9 @@ def test_a_renamed_view_goes_on_and_so_do_those_that_read_it(shop: ev.Database) 
     assert rows(shop, "spent")[1] == ("c1", 1045, 6)
     assert rows(shop, "better") == [("c1", 1045), ("c3", 55)]
     assert all(shop.verify(view).equal for view in shop.views())
+    shop.sql("ALTER VIEW few RENAME TO spend")
+    assert all(shop.verify(view).equal for view in shop.views())
+    shop.sql("ALTER VIEW spend RENAME TO few")
 
     shop.sql("CREATE VIEW spend AS SELECT 1 AS total, 'x' AS customer")
     shop.sql(f"CREATE OR REPLACE VIEW spent AS {SPEND} HAVING customer <> 'c3'")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession as RemoteSession
-from pyspark.sql.datasource import EqualTo, IsNotNull
+from pyspark.sql.datasource import EqualTo, IsNotNull, IsNull
 
 from everview import Database
 from everview.run.engine import Engine
@@ -231,6 +231,34 @@ def test_a_partition_read_again_gives_the_rows_it_had_when_planned(db):
     table.put([{"id": i} for i in range(200)])
     again = [as_text(pa.Table.from_batches(planned.read(one))) for one in partitions]
     assert again == first
+
+
+def test_a_read_that_was_planned_keeps_its_columns_and_rows(db):
+    table = table_of_all_types(db)
+    source = EverviewDataSource({"db": db.path, "path": "all_types"})
+    planned = source.reader(table.schema.arrow)
+    partitions = planned.partitions()
+    first = [as_text(pa.Table.from_batches(planned.read(one))) for one in partitions]
+    table.add_columns({"fresh": "STRING"})
+    table.put([{"id": i, "fresh": "x"} for i in range(200)])
+    again = [as_text(pa.Table.from_batches(planned.read(one))) for one in partitions]
+    assert again == first
+
+
+def test_filters_on_a_new_column_are_pushed_to_rows_of_all_versions(db):
+    table = table_of_all_types(db)
+    old = {row["id"] for row in table.scan(columns=["id"])}
+    table.add_columns({"fresh": "STRING"})
+    table.put([{"id": i, "fresh": "xy"[i % 2]} for i in (-7, -6, min(old))])
+    source = EverviewDataSource({"db": db.path, "path": "all_types"})
+    for pushed, wanted in (
+        (EqualTo(("fresh",), "x"), {i for i in (-7, -6, min(old)) if i % 2 == 0}),
+        (IsNull(("fresh",)), old - {min(old)}),
+    ):
+        planned = source.reader(table.schema.arrow)
+        assert list(planned.pushFilters([pushed])) == []
+        batches = [b for one in planned.partitions() for b in planned.read(one)]
+        assert {i for batch in batches for i in batch.column("id").to_pylist()} == wanted
 
 
 def test_a_pushed_filter_is_evaluated_where_the_rows_are(db):

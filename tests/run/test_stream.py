@@ -178,6 +178,27 @@ def test_a_slice_that_was_trimmed_is_an_error_and_no_gap(db, table):
         list(reader.read(slices[0]))
 
 
+def test_a_stream_that_has_begun_goes_on_with_the_columns_it_had(db, table):
+    table.put([{"k": k, "n": 1} for k in range(20)])
+    source = EverviewDataSource({"db": db.path, "path": "counts", "changes": "true"})
+    shape = source.shape()
+    reader = source.streamReader(shape)
+    start = reader.initialOffset()
+    table.add_columns({"more": "STRING"})
+    table.put([{"k": k, "n": 2, "more": "x"} for k in range(10, 30)])
+    end = reader.reportLatestOffset()
+    for one in (reader, source.streamReader(shape), source.reader(shape)):
+        slices = reader.partitions(start, end)
+        found = pa.Table.from_batches(b for part in slices for b in one.read(part))
+        assert found.schema == shape
+        numbers = [(c["before"] or {}).get("n", 0) + c["after"]["n"] for c in found.to_pylist()]
+        assert sorted(numbers) == [1] * 20 + [2] * 10 + [3] * 10
+    fresh = stream_reader(db)
+    found = pa.Table.from_batches(b for part in slices for b in fresh.read(part))
+    more = [c["after"]["more"] for c in found.to_pylist()]
+    assert sorted(map(str, more)) == ["None"] * 20 + ["x"] * 20
+
+
 def test_commits_move_the_consumer_and_a_stream_without_one_leaves_none(db, table):
     table.put([{"k": k} for k in range(20)])
     stream_reader(db).latestOffset(stream_reader(db).initialOffset(), ReadAllAvailable())

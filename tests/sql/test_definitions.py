@@ -1,6 +1,8 @@
-"""CREATE, DROP, DESCRIBE and SHOW, none of which needs an engine."""
+"""CREATE, ALTER, DROP, DESCRIBE and SHOW, none of which needs an engine."""
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 import pytest
 
@@ -13,6 +15,7 @@ from everview.errors import (
     ViewNotFound,
 )
 from everview.schema import sql_name
+from everview.sql import split
 
 TYPES = {
     "BOOLEAN": "BOOLEAN",
@@ -102,8 +105,74 @@ def test_show_tables_may_be_narrowed(db):
 
 
 @pytest.mark.parametrize(
+    "added",
+    [
+        "ADD COLUMN (c DECIMAL(9,2), `d e` ARRAY<INT>)",
+        "ADD COLUMNS (c DECIMAL(9,2), `d e` ARRAY<INT>)",
+        "add columns c decimal(9,2), `d e` array<int>",
+        "ADD COLUMN c DECIMAL(9,2) NULL; ALTER TABLE T ADD COLUMN `d e` ARRAY<INT>",
+    ],
+)
+def test_columns_are_added_at_the_end_and_null_in_rows_that_are_there(db, added):
+    db.sql("CREATE TABLE t (a INT, b STRING NOT NULL, PRIMARY KEY (a))")
+    db.sql("INSERT INTO t VALUES (1, 'x')")
+    for statement in split(f"ALTER TABLE t {added}"):
+        assert "NULL in the rows that are there" in str(db.sql(statement).message)
+    assert db.sql("DESCRIBE t").to_arrow().to_pylist()[2:] == [
+        {"column": "c", "type": "DECIMAL(9,2)", "nullable": True, "key": None},
+        {"column": "d e", "type": "ARRAY<INT>", "nullable": True, "key": None},
+    ]
+    with pytest.raises(InvalidSql, match=r"row 1 has 2 values, for 4 to fill \(a, b, c, d e\)"):
+        db.sql("INSERT INTO t VALUES (2, 'y')")
+    db.sql("INSERT INTO t (a, b) VALUES (2, 'y')")
+    db.sql("INSERT INTO t VALUES (3, 'z', 1.5, array(1))")
+    assert [tuple(row.values()) for row in db.table("t").scan()] == [
+        (1, "x", None, None),
+        (2, "y", None, None),
+        (3, "z", Decimal("1.50"), [1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ("ADD COLUMN A INT", InvalidSchema, "has a column A already; it has a, b"),
+        ("ADD COLUMNS (c INT, C INT)", InvalidSchema, "C appears twice"),
+        ("ADD COLUMN c INT NOT NULL", InvalidSchema, "leave out NOT NULL"),
+        ("ADD COLUMN c INT DEFAULT 3", UnsupportedSql, "DEFAULT 3 .* leave it out and UPDATE"),
+        ("ADD COLUMN c INT COMMENT 'x'", UnsupportedSql, "COMMENT 'x' .* leave it out$"),
+        ("ADD COLUMN c INT PRIMARY KEY", UnsupportedSql, "PRIMARY KEY .* leave it out$"),
+        ("ADD COLUMN c INT FIRST", UnsupportedSql, "leave out FIRST and AFTER"),
+        ("ADD COLUMNS (c INT AFTER a)", UnsupportedSql, "leave out FIRST and AFTER"),
+        ("ADD COLUMN b.c INT", UnsupportedSql, "b.c INT can't be added .* write ALTER TABLE"),
+        ("ADD COLUMN c", UnsupportedSql, "c can't be added .* types such as BIGINT"),
+        ("ADD COLUMN c FOO", InvalidSql, "c FOO can't be added .* write ALTER TABLE"),
+        ("ADD COLUMN c UUID", InvalidSchema, "UUID can't be stored"),
+        ("ADD COLUMN IF NOT EXISTS c INT", InvalidSql, "can't be added .* write ALTER TABLE"),
+        ("ADD COLUMNS (c INT) WITH (regions = 3)", InvalidSql, "can't be added"),
+        ("ADD COLUMNS (c INT) AS SELECT 1", InvalidSql, "can't be added"),
+        ("ADD COLUMNS ()", InvalidSql, "can't be added"),
+        ("ADD COLUMN", InvalidSql, "nothing can't be added"),
+        ("ADD PRIMARY KEY (b)", UnsupportedSql, "the only change of a table"),
+        ("DROP COLUMN b", UnsupportedSql, "the only change of a table .* INSERT INTO it SELECT"),
+        ("RENAME TO u", UnsupportedSql, "the only change of a table"),
+        ("", UnsupportedSql, "the only change of a table"),
+    ],
+)
+def test_other_changes_are_refused_with_what_to_write(db, change, error, message):
+    db.sql("CREATE TABLE t (a INT, b STRING, PRIMARY KEY (a))")
+    before = db.table("t").schema
+    with pytest.raises(error, match=message):
+        db.sql(f"ALTER TABLE t {change}")
+    assert db.table("t").schema == before
+
+
+@pytest.mark.parametrize(
     ("statement", "error", "message"),
     [
+        ("ALTER TABLE t ADD COLUMN c INT", TableNotFound, "there is no table t"),
+        ("ALTER TABLE d.t ADD COLUMN c INT", UnsupportedSql, "the only change of a table"),
+        ("ALTER DATABASE d", UnsupportedSql, "the only change of a table"),
         ("CREATE TABLE t (a INT)", InvalidSchema, "no primary key; add PRIMARY KEY"),
         ("CREATE TABLE t (a FOO PRIMARY KEY)", InvalidSql, "column 19: .*types such as BIGINT"),
         ("CREATE TABLE t (a UUID PRIMARY KEY)", InvalidSchema, "UUID can't be stored"),

@@ -15,6 +15,7 @@ from everview.errors import (
     LogError,
     LogTrimmed,
     ObserverFailed,
+    Outdated,
     TableExists,
     TableNotFound,
     UnknownColumn,
@@ -23,7 +24,7 @@ from everview.errors import (
     WrongKey,
 )
 from everview.intake import keys_to_arrow, rows_to_arrow
-from everview.schema import TableSchema
+from everview.schema import Column, TableSchema, columns_of
 from everview.stores.base import Observer, Store, Write, change_schema
 from tests.stores.conftest import SCHEMA, keys, rows
 
@@ -474,6 +475,212 @@ class TestNestedColumns:
         key, expected = keys_to_arrow(NESTED, [1]), rows_to_arrow(NESTED, [turned])
         assert nested.test_and_set("nested", key, None, expected=expected) is not None
         assert nested.get_row("nested", 1) is None
+
+
+def add(store: Store, **columns: str) -> TableSchema:
+    """The table with more columns, by their names and types."""
+    store.add_columns("accounts", columns_of("accounts", columns))
+    return store.describe("accounts")
+
+
+def rows_now(store: Store, *tuples: tuple[object, ...]) -> pa.Table:
+    schema = store.describe("accounts")
+    return rows_to_arrow(schema, [dict(zip(schema.names, t, strict=True)) for t in tuples])
+
+
+TEN = Decimal("10.00")
+
+
+class Adder(Observer):
+    """Adds a column when it is made, as another process might just then."""
+
+    store: Store
+
+    def __init__(self) -> None:
+        add(self.store, note="STRING")
+
+
+class TestAddedColumns:
+    @pytest.fixture
+    def grown(self, accounts: Store) -> Store:
+        """Rows of three versions, BOB replaced since in the newest."""
+        accounts.put("accounts", rows(ADA, BOB))
+        add(accounts, note="STRING")
+        accounts.put("accounts", rows_now(accounts, (*CY, "of two")))
+        add(accounts, rank="INT", tags="ARRAY<STRING>")
+        accounts.put("accounts", rows_now(accounts, (*BOB, "of three", 3, ["x"])))
+        return accounts
+
+    whole = (
+        (*ADA[:3], TEN, None, None, None),
+        (*BOB, "of three", 3, ["x"]),
+        (*CY[:3], Decimal("3.50"), "of two", None, None),
+    )
+
+    def test_they_are_described_at_the_end(self, accounts: Store) -> None:
+        found = add(accounts, note="STRING", rank="INT")
+        assert found.names == (*SCHEMA.names, "note", "rank")
+        assert found.columns[:4] == SCHEMA.columns
+        assert found.columns[4:] == (Column("note", pa.string()), Column("rank", pa.int32()))
+        assert (found.key, found.regions) == (SCHEMA.key, SCHEMA.regions)
+
+    def test_no_row_and_no_change_is_written(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA, BOB))
+        log = accounts.log("accounts")
+        version = accounts.version("accounts", keys(("north", 1)))
+        add(accounts, note="STRING")
+        assert accounts.log("accounts") == log
+        assert accounts.version("accounts", keys(("north", 1))) == version
+
+    def test_rows_of_all_versions_are_scanned(self, grown: Store) -> None:
+        assert content(grown) == list(self.whole)
+        for ordered in (True, False):
+            for batch_rows in (1, 2, 100):
+                found = content(grown, ordered=ordered, batch_rows=batch_rows)
+                assert sorted(found) == sorted(self.whole)
+        assert content(grown, columns=["tags", "id"]) == [(None, 1), (["x"], 2), (None, 1)]
+        assert content(grown, start=("north", 2)) == list(self.whole[1:])
+
+    def test_conditions_see_null_where_a_row_never_had_the_column(self, grown: Store) -> None:
+        assert content(grown, columns=["id"], where=pc.field("rank") == 3) == [(2,)]
+        none = pc.field("note").is_null()
+        assert content(grown, columns=["owner"], where=none) == [("ada",)]
+        assert content(grown, where=pc.field("owner") == "ada") == [self.whole[0]]
+
+    def test_rows_of_all_versions_are_got(self, grown: Store) -> None:
+        found, places = grown.get("accounts", keys(("south", 1), ("north", 1), ("north", 2)))
+        assert [tuple(row.values()) for row in found.to_pylist()] == [
+            self.whole[i] for i in (2, 0, 1)
+        ]
+        assert places.to_pylist() == [0, 1, 2]
+        for row in self.whole:
+            one = grown.get_row("accounts", row[:2])
+            assert tuple((one or {}).values()) == row
+        assert grown.get_row("accounts", ("north", 1), ["rank", "id"]) == {"rank": None, "id": 1}
+
+    def test_changes_have_them_in_images_of_all_versions(self, grown: Store) -> None:
+        grown.delete("accounts", keys(("north", 1)))
+        images = [
+            tuple(image and tuple(image.values()) for image in (c["before"], c["after"]))
+            for c in all_changes(grown)
+        ]
+        ada, bob, cy = self.whole
+        old_bob = (*BOB, None, None, None)
+        wanted = [(None, ada), (None, old_bob), (None, cy), (old_bob, bob), (ada, None)]
+        assert sorted(images, key=str) == sorted(wanted, key=str)
+
+    def test_a_snapshot_keeps_the_columns_that_it_had(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA, BOB))
+        with accounts.snapshot("accounts") as snapshot:
+            add(accounts, note="STRING")
+            accounts.put(
+                "accounts", rows_now(accounts, (*CY, "new"), ("north", 1, None, None, "new"))
+            )
+            accounts.delete("accounts", keys(("north", 2)))
+            batches = list(snapshot.scan())
+            assert [tuple(r.values()) for b in batches for r in b.to_pylist()] == [
+                (*ADA[:3], TEN),
+                BOB,
+            ]
+            assert all(batch.schema.equals(SCHEMA.arrow) for batch in batches)
+            named = snapshot.scan(columns=["note", "id"])
+            assert [r for b in named for r in b.to_pylist()] == [
+                {"note": None, "id": 1},
+                {"note": None, "id": 2},
+            ]
+            at = dict(snapshot.positions)
+            assert content(accounts, at=at) == [(*ADA[:3], TEN, None), (*BOB, None)]
+
+    def test_rows_made_for_the_columns_before_are_taken(self, grown: Store) -> None:
+        grown.put("accounts", rows(BOB))
+        assert content(grown)[1] == (*BOB, None, None, None)
+        key = keys(("north", 1))
+        assert grown.test_and_set("accounts", key, rows(ADA), expected=rows(ADA)) is not None
+        with pytest.raises(Outdated, match="write again"):
+            grown.put("accounts", rows(ADA).drop_columns("balance"))
+
+    def test_a_row_is_tested_by_value_whatever_its_version(self, grown: Store) -> None:
+        key = keys(("north", 1))
+        for wrong in ((None, 1, None), ("", None, None), (None, None, [])):
+            other = rows_now(grown, (*ADA, *wrong))
+            assert grown.test_and_set("accounts", key, None, expected=other) is None
+        same = rows_now(grown, (*ADA, None, None, None))
+        assert grown.test_and_set("accounts", key, same, expected=same) is not None
+        assert grown.test_and_set("accounts", key, None, expected=same) is not None
+        assert len(content(grown)) == 2
+
+    def test_equal_values_over_a_row_of_an_older_version_are_a_change(self, grown: Store) -> None:
+        before = len(all_changes(grown))
+        grown.put("accounts", rows_now(grown, (*ADA, None, None, None)))
+        assert content(grown) == list(self.whole)
+        assert len(all_changes(grown)) == before + 1
+        again = [c for c in all_changes(grown) if c["before"] == c["after"]]
+        assert [c["after"]["owner"] for c in again] == ["ada"]
+
+    def test_observers_see_them_in_images_of_all_versions(self, grown: Store) -> None:
+        recorder = Recorder()
+        grown.attach("accounts", recorder)
+        grown.put("accounts", rows_now(grown, (*ADA, "now", None, None)))
+        _, _, before, after = recorder.seen[0]
+        assert [(row["owner"], row["note"]) for row in (*before, *after)] == [
+            ("ada", None),
+            ("ada", "now"),
+        ]
+
+    def test_reads_that_have_begun_keep_their_columns(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(*[("x", i, "old", None) for i in range(40)]))
+        opened = len(content(accounts, region=0))
+        scan = accounts.scan("accounts", ordered=False, batch_rows=5)
+        changes = accounts.changes("accounts", 0, batch_rows=2)
+        first, change = next(scan), next(changes)
+        add(accounts, note="STRING")
+        accounts.put(
+            "accounts", rows_now(accounts, *[("x", i, "new", None, "n") for i in range(60)])
+        )
+        rest = list(scan)
+        assert all(batch.schema.equals(SCHEMA.arrow) for batch in (first, *rest))
+        owners = [owner for b in (first, *rest) for owner in b.column("owner").to_pylist()]
+        assert owners[:opened] == ["old"] * opened
+        assert set(owners[opened:]) == {"new"}, "other regions are read when it is their turn"
+        assert all(batch.schema.equals(change.schema) for batch in changes)
+
+    def test_any_number_of_them_can_be_added(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA))
+        for number in range(1, 21):
+            add(accounts, **{f"c{number}": ("INT", "STRING", "BOOLEAN")[number % 3]})
+        assert content(accounts) == [(*ADA[:3], TEN, *[None] * 20)]
+        accounts.put("accounts", rows_now(accounts, (*BOB, *[None] * 19, True)))
+        assert content(accounts, columns=["id", "c20"]) == [(1, None), (2, True)]
+
+    def test_observers_are_attached_and_detached_beside_it(self, accounts: Store) -> None:
+        Adder.store = accounts
+        accounts.put("accounts", rows(ADA))
+        accounts.attach("accounts", f"{__name__}:Adder")
+        assert accounts.describe("accounts").names == (*SCHEMA.names, "note")
+        accounts.detach("accounts", f"{__name__}:Adder")
+        assert accounts.describe("accounts").names == (*SCHEMA.names, "note")
+        assert content(accounts) == [(*ADA[:3], TEN, None)]
+
+    @pytest.mark.parametrize(
+        ("columns", "says"),
+        [
+            ([Column("OWNER", pa.string())], "has a column OWNER already"),
+            ([Column("note", pa.string(), False)], "leave out NOT NULL"),
+            ([Column("note", pa.string()), Column("Note", pa.int32())], "Note appears twice"),
+            ([Column("a.b", pa.int32())], "can't be a column name"),
+            ([], "no column to add"),
+        ],
+    )
+    def test_what_can_not_be_added_is_told(
+        self, accounts: Store, columns: list[Column], says: str
+    ) -> None:
+        with pytest.raises(InvalidSchema, match=says):
+            accounts.add_columns("accounts", columns)
+        assert accounts.describe("accounts") == SCHEMA
+
+    def test_a_table_that_is_not_there_is_told(self, accounts: Store) -> None:
+        with pytest.raises(TableNotFound, match="did you mean accounts"):
+            accounts.add_columns("acounts", [Column("note", pa.string())])
 
 
 class TestBadUse:

@@ -10,10 +10,10 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from everview.intake import keys_to_arrow, rows_to_arrow
-from everview.schema import TableSchema
+from everview.schema import Column, TableSchema, arrow_type
 from everview.stores.base import Snapshot, Store
 from tests.stores.conftest import STORES
 from tests.values import TYPES, values
@@ -37,7 +37,7 @@ class StoreModel(RuleBasedStateMachine):
         self.store.create_table(self.schema)
         self.rows: dict[Key, dict[str, Any]] = {}
         self.logged: list[tuple[Key, Any, Any]] = []
-        self.snapshots: list[tuple[Snapshot, dict[Key, dict[str, Any]]]] = []
+        self.snapshots: list[tuple[Snapshot, TableSchema, dict[Key, dict[str, Any]]]] = []
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -86,9 +86,28 @@ class StoreModel(RuleBasedStateMachine):
         if expect:
             self.note(key, row)
 
+    @rule(key=KEYS, data=st.data())
+    def test_and_set_by_value(self, key: Key, data: st.DataObject) -> None:
+        row, stored = self.row(key, data), self.rows.get(key)
+        expected = None if stored is None else rows_to_arrow(self.schema, [stored])
+        new = rows_to_arrow(self.schema, [row])
+        arrow = keys_to_arrow(self.schema, [key])
+        assert self.store.test_and_set("t", arrow, new, expected=expected) is not None
+        self.note(key, row)
+
+    @precondition(lambda self: self.schema.version < 4)
+    @rule(types=st.lists(st.sampled_from(TYPES), min_size=1, max_size=2))
+    def add_columns(self, types: list[str]) -> None:
+        first = len(self.types)
+        columns = [Column(f"c{i}", arrow_type(name)) for i, name in enumerate(types, first)]
+        self.store.add_columns("t", columns)
+        self.types = [*self.types, *types]
+        self.schema = self.store.describe("t")
+        assert self.schema.columns[2 + first :] == tuple(columns)
+
     @rule()
     def take_snapshot(self) -> None:
-        self.snapshots.append((self.store.snapshot("t"), dict(self.rows)))
+        self.snapshots.append((self.store.snapshot("t"), self.schema, dict(self.rows)))
 
     @rule()
     def reopen(self) -> None:
@@ -106,9 +125,13 @@ class StoreModel(RuleBasedStateMachine):
     @invariant()
     def rows_are_the_models(self) -> None:
         if hasattr(self, "store"):
-            assert _text(self.store.scan("t", batch_rows=4)) == self.sorted(self.rows)
-            for snapshot, rows in self.snapshots:
-                assert _text(snapshot.scan(batch_rows=5)) == self.sorted(rows)
+            wanted = sorted_rows(self.schema, self.rows)
+            assert _text(self.store.scan("t", batch_rows=4)) == wanted
+            assert [str(self.store.get_row("t", key)) for key in sorted(self.rows, key=_order)] == (
+                wanted
+            )
+            for snapshot, schema, rows in self.snapshots:
+                assert _text(snapshot.scan(batch_rows=5)) == sorted_rows(schema, rows)
 
     @invariant()
     def the_log_tells_every_step(self) -> None:
@@ -126,15 +149,18 @@ class StoreModel(RuleBasedStateMachine):
                 )
         wanted: dict[Key, list[str]] = {}
         for key, before, after in self.logged:
-            wanted.setdefault(key, []).append(str((self.shown(before), self.shown(after))))
+            images = shown(self.schema, before), shown(self.schema, after)
+            wanted.setdefault(key, []).append(str(images))
         assert told == wanted
 
-    def sorted(self, rows: dict[Key, dict[str, Any]]) -> list[str]:
-        return [str(self.shown(rows[key])) for key in sorted(rows, key=_order)]
 
-    def shown(self, row: dict[str, Any] | None) -> dict[str, Any] | None:
-        """A row as it comes back: floats rounded to their width, times in UTC."""
-        return None if row is None else rows_to_arrow(self.schema, [row]).to_pylist()[0]
+def sorted_rows(schema: TableSchema, rows: dict[Key, dict[str, Any]]) -> list[str]:
+    return [str(shown(schema, rows[key])) for key in sorted(rows, key=_order)]
+
+
+def shown(schema: TableSchema, row: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A row as it comes back: floats rounded to their width, times in UTC, new columns NULL."""
+    return None if row is None else rows_to_arrow(schema, [row]).to_pylist()[0]
 
 
 def _order(key: Key) -> tuple[bytes, int]:

@@ -85,6 +85,7 @@ class SqlEvaluator(Evaluator):
             stored = documents_to_arrow(schema, rows)
         else:
             stored = pa.Table.from_pylist(rows, schema)
+        stored = stored.select(self.definition.columns.get(table, stored.column_names))
         self._columns[table] = stored.column_names
         self._numbers.update({write.place: n for n, write in enumerate(writes)})
         stored = stored.cast(pa.schema([_without_zone(field) for field in stored.schema]))

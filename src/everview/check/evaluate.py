@@ -22,13 +22,15 @@ class Definition:
     """A view: its query, in SQL or as a function from the tables' rows to the view's.
 
     `key` names the columns that tell its records apart. `types` are DuckDB types that columns of
-    the result are cast to, for where Spark's differ.
+    the result are cast to, for where Spark's differ. `columns` are those that tables, by name in
+    lower case, had when the view was made, where that is known.
     """
 
     name: str
     query: str | Function
     key: tuple[str, ...] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class Evaluator(ABC):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from everview.errors import NotLoaded
 from everview.plan.nodes import Node, Project, TopK
 from everview.result import count_rows
-from everview.run.engine import start
+from everview.run.engine import Query, start
 from everview.run.programs import recompute
 from everview.view import View
 
@@ -65,7 +65,7 @@ def verify(db: Database, name: str) -> Verdict:
     if view.is_open:
         answer = recompute(engine.session, db.path, view.plan, positions)
     else:
-        answer = engine.select_at(db.path, view.sql, positions, _queries(db, view))
+        answer = engine.select_at(db.path, _query(view), _inner(db, view), positions)
     wanted = Counter(_rows(answer))
     found = Counter(_rows(rows))
     missing, extra = wanted - found, found - wanted
@@ -75,13 +75,17 @@ def verify(db: Database, name: str) -> Verdict:
     return Verdict(view.name, epoch, rows.num_rows, dict(missing), dict(extra))
 
 
-def _queries(db: Database, view: View) -> dict[str, str]:
-    """The queries of the views that a view reads, those that they read themselves first."""
-    found: dict[str, str] = {}
+def _query(view: View) -> Query:
+    return Query(view.sql, view.table_columns)
+
+
+def _inner(db: Database, view: View) -> list[tuple[str, Query]]:
+    """The queries of the views that a view reads, by what it calls them, each after those of the
+    views that it reads itself."""
+    found: list[tuple[str, Query]] = []
     for called, name in view.views.items():
         inner = db.view(name)
-        found |= _queries(db, inner)
-        found[called] = inner.sql
+        found += [*_inner(db, inner), (called, _query(inner))]
     return found
 
 

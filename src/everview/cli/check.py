@@ -106,7 +106,8 @@ def _read(history: History) -> set[str]:
 
 def _definition(view: everview.View, key: tuple[str, ...] | None) -> Definition:
     types = {field.name: _duckdb_type(field.type) for field in view.schema}
-    return Definition(view.name, view.sql, key or view.key, types)
+    columns = {table.lower(): names for table, names in view.table_columns.items()}
+    return Definition(view.name, view.sql, key or view.key, types, columns)
 
 
 def _duckdb_type(arrow: pa.DataType) -> str:

@@ -133,13 +133,13 @@ def scan(
         source = database.table(table)
         schema = source.schema
         names = [name.strip() for name in columns.split(",")] if columns else None
+        shown = pa.schema([schema.arrow.field(i) for i in schema.positions(names)])
         batches = source.batches(
             parse_bound(schema, start),
             parse_bound(schema, stop),
-            names,
+            shown.names,
             batch_rows=BATCH_ROWS if limit is None else min(BATCH_ROWS, limit + 1),
         )
-        shown = pa.schema([schema.arrow.field(i) for i in schema.positions(names)])
         print_rows(shown, batches, format, limit)
 
 

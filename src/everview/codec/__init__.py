@@ -2,5 +2,6 @@
 
 from everview.codec.keys import KeyCodec
 from everview.codec.rows import RowCodec
+from everview.codec.versions import TableCodec
 
-__all__ = ["KeyCodec", "RowCodec"]
+__all__ = ["KeyCodec", "RowCodec", "TableCodec"]

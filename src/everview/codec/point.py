@@ -56,7 +56,7 @@ class PointDecoder:
 
     def __init__(self, columns: Sequence[Column], version: int) -> None:
         self._names = [column.name for column in columns]
-        self._head = ROW_FORMAT | version << 16
+        self._kind = (ROW_FORMAT | version << 16).to_bytes(4, "little")
         variable = [i for i, column in enumerate(columns) if is_variable(column.type)]
         self._ends = {column: place for place, column in enumerate(variable)}
         plain = [i for i in range(len(columns)) if i not in self._ends]
@@ -69,7 +69,9 @@ class PointDecoder:
 
     def decode(self, row: bytes, positions: Sequence[int]) -> dict[str, Any]:
         """The chosen columns by name; raises `Damaged` if the row fails its checksum."""
-        self.check(row)
+        if row[:4] != self._kind:
+            raise Damaged(f"a row has an unknown header {row[:4].hex()}")
+        check_row(row)
         nulls = int.from_bytes(row[self._bitmap], "little")
         fixed = self._fixed.unpack_from(row, self._bitmap.stop)
         ends = (0, *fixed[len(self._values) :])
@@ -86,13 +88,12 @@ class PointDecoder:
             decoded[self._names[i]] = value
         return decoded
 
-    def check(self, row: bytes) -> None:
-        """Raises `Damaged` if the row fails its checksum."""
-        head = int.from_bytes(row[:8], "little")
-        if head & 0xFFFF_FFFF != self._head:
-            raise Damaged(f"a row has an unknown header {row[:4].hex()}")
-        if fold_one(word_sum(row) - head + self._head) != head >> 32:
-            raise Damaged("a row fails its checksum")
+
+def check_row(row: bytes) -> None:
+    """Raises `Damaged` if a row, of whatever version, fails its checksum."""
+    head = int.from_bytes(row[:8], "little")
+    if fold_one(word_sum(row) - head + (head & 0xFFFF_FFFF)) != head >> 32:
+        raise Damaged("a row fails its checksum")
 
 
 def _converter(arrow: pa.DataType) -> Callable[[Any], Any]:

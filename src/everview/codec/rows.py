@@ -43,7 +43,8 @@ from everview.schema import Column, is_variable
 ROW_FORMAT = 1
 HEADER = 16
 _EMPTY = pa.scalar(b"", pa.binary())
-_CHECKSUM_MASK = np.uint64(0xFFFF_FFFF)
+_KIND = np.uint64(0xFFFF_FFFF)
+_HIGH = np.uint64(32)
 
 
 class RowCodec:
@@ -103,12 +104,15 @@ class RowCodec:
         Unless `checked` by an enclosing checksum, the rows must fill `data` side by side, and
         each is held against its own. Raises `Damaged` for the first row that fails.
         """
+        self._verify(data, starts, checked)
+        return self.read(data, starts, columns)
+
+    def read(self, data: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]:
+        """As `decode`, of rows that are known to be right and of this version."""
         if len(starts) == 0:
             return [pa.array([], self.columns[i].type) for i in columns]
         plain = [i for i in columns if i not in self.variable]
-        begin = [name for name, _ in self.header[:1]]
-        fields = self._fields(data, starts, [*begin, "nulls", "ends", *(f"c{i}" for i in plain)])
-        self._verify(data, starts, fields, checked)
+        fields = self._fields(data, starts, ["nulls", "ends", *(f"c{i}" for i in plain)])
         nulls = fields["nulls"]
         some_null = np.bitwise_or.reduce(nulls, axis=0)
         pieces = None
@@ -126,7 +130,7 @@ class RowCodec:
 
     def _fields(self, data: Any, starts: Ints, names: list[str]) -> Any:
         """Fields of the rows by name: few are read each by itself, many with the whole row."""
-        if len(names) > 8:
+        if len(names) > 7:
             return gather(data, starts, self.dtype)
         places = {name: self.dtype.fields[name] for name in names}  # type: ignore[index]
         return {name: gather(data, starts + at[1], at[0]) for name, at in places.items()}
@@ -147,36 +151,20 @@ class RowCodec:
         mine = np.arange(first, len(pieces), every, dtype=np.int32)
         return self.variable[i].decode(pieces.take(pa.array(mine)), valid)
 
-    def check(self, data: Any, starts: Ints) -> None:
-        """Hold rows that fill `data` side by side against their checksums; raises `Damaged`."""
-        if len(starts) == 0:
-            return
-        heads = gather(data, starts, np.dtype("<u8"))
-        self._check_heads(heads)
-        self._check_sums(data, starts, heads)
-
     def _begin(self, fixed: npt.NDArray[Any]) -> None:
         fixed["head"] = self._head
 
-    def _verify(self, data: Any, starts: Ints, fields: Any, checked: bool) -> None:
-        self._check_heads(fields["head"])
-        if not checked:
-            self._check_sums(data, starts, fields["head"])
-
-    def _check_sums(self, data: Any, starts: Ints, heads: Words) -> None:
-        sums = word_sums(data, starts) - heads + self._head
-        wrong = fold(sums) != (heads >> np.uint64(32)).astype(np.uint32)
-        if wrong.any():
-            raise Damaged(f"{int(wrong.sum())} of {len(starts)} rows fail their checksum")
-
-    def _check_heads(self, heads: Words) -> None:
-        foreign = heads & _CHECKSUM_MASK != self._head
+    def _verify(self, data: Any, starts: Ints, checked: bool) -> None:
+        heads = heads_of(data, starts)
+        foreign = kinds_of(heads) != self._head
         if foreign.any():
             head = int(heads[np.argmax(foreign)])
             raise Damaged(
                 f"a row has format {head & 0xFF} and schema version {head >> 16 & 0xFFFF}; "
                 f"expected {ROW_FORMAT} and {self.version}"
             )
+        if not checked:
+            check_sums(data, starts, heads)
 
 
 class BareCodec(RowCodec):
@@ -192,7 +180,7 @@ class BareCodec(RowCodec):
     def _begin(self, fixed: npt.NDArray[Any]) -> None:
         pass
 
-    def _verify(self, data: Any, starts: Ints, fields: Any, checked: bool) -> None:
+    def _verify(self, data: Any, starts: Ints, checked: bool) -> None:
         pass
 
 
@@ -220,7 +208,7 @@ class Encoded:
         heads = self.offsets[:-1] >> 3
         words[heads + 1] = versions
         checksums = fold(self._sums + versions).astype(np.uint64)
-        words[heads] = words[heads] & _CHECKSUM_MASK | checksums << np.uint64(32)
+        words[heads] = words[heads] & _KIND | checksums << _HIGH
 
 
 def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
@@ -238,6 +226,29 @@ def codec_of(arrow: pa.DataType) -> Values:
 def map_keys(keys: pa.Array) -> pa.BinaryArray:
     """Keys of maps as bytes, equal exactly when the keys are."""
     return key_bytes(keys, BareCodec)
+
+
+def heads_of(data: Any, starts: Ints) -> Words:
+    """The first 8 bytes of each row: its kind and its checksum."""
+    if len(starts) == 0:
+        return np.zeros(0, np.uint64)
+    return np.frombuffer(data, np.uint64).take(starts >> 3)
+
+
+def kinds_of(heads: Words) -> Words:
+    """What heads say of format and schema version."""
+    return heads & _KIND
+
+
+def check_sums(data: Any, starts: Ints, heads: Words) -> None:
+    """Hold rows that fill `data` side by side against their checksums; raises `Damaged`.
+
+    A checksum covers the row's kind, so rows of any version can be held against theirs.
+    """
+    checksums = heads >> _HIGH
+    wrong = fold(word_sums(data, starts) - (checksums << _HIGH)) != checksums.astype(np.uint32)
+    if wrong.any():
+        raise Damaged(f"{int(wrong.sum())} of {len(starts)} rows fail their checksum")
 
 
 def version_of(row: bytes | None) -> int:

@@ -27,6 +27,7 @@ from everview.schema import TableSchema
 from everview.stores.base import change_schema
 
 Positions = dict[int, int]
+IMAGES = ("before", "after")
 
 
 def changes_shape(table: TableSchema, columns: Sequence[str] | None) -> pa.Schema:
@@ -160,13 +161,13 @@ def read_slice(options: Options, shape: pa.Schema, part: LogSlice) -> Iterator[p
     """The changes of a slice, in order, as batches of exactly `shape`."""
     with open_store(options.db) as store:
         table = store.describe(options.table)
-        images = options.columns or table.names
-        read = [*images, *(name for name in table.key if name not in images)]
+        images = [field for field in shape if field.name.lower() in IMAGES]
+        read = list(dict.fromkeys([*(name for f in images for name in f.type.names), *table.key]))
         for batch in store.changes(table.name, part.region, part.after, part.upto, read):
             columns = {name: batch.column(name) for name in batch.schema.names}
             columns["key"] = _key(table, batch)
-            for image in ("before", "after"):
-                columns[image] = _image(columns[image], changes_shape(table, images).field(image))
+            for field in images:
+                columns[field.name.lower()] = _image(columns[field.name.lower()], field)
             yield pa.RecordBatch.from_arrays([columns[f.name.lower()] for f in shape], schema=shape)
 
 

@@ -17,8 +17,9 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,14 @@ _EXTERNAL = "External error: "
 _starting = threading.RLock()
 
 
+@dataclass(frozen=True)
+class Query:
+    """A view's query, and the columns that its tables had when it was made."""
+
+    sql: str
+    columns: Mapping[str, Sequence[str]]
+
+
 class Engine:
     """A running engine. Queries of one engine take turns, since they share its views."""
 
@@ -96,54 +105,49 @@ class Engine:
         `views` has the rows of every view. Raises `InvalidSql` if the query doesn't parse or
         resolve, `SqlError` if it fails.
         """
-        return self._select(
-            sql,
-            lambda: (
-                {name: self.read(db, name, columns) for name, columns in tables.items()}
-                | {n: self.session.createDataFrame(rows) for n, rows in (views or {}).items()}
-            ),
-        )
+        with self._turn, ExitStack() as shown, _readably():
+            found = {name: self.read(db, name, columns) for name, columns in tables.items()}
+            found |= {n: self.session.createDataFrame(rows) for n, rows in (views or {}).items()}
+            return self._rows(shown, sql, found, may_push=True)
 
     def select_at(
         self,
         db: str,
-        sql: str,
-        tables: Mapping[str, Mapping[str, int]],
-        queries: Mapping[str, str],
+        query: Query,
+        inner: Sequence[tuple[str, Query]],
+        positions: Mapping[str, Mapping[str, int]],
     ) -> pa.Table:
-        """As `select`, with every table as it was at the given positions of its log; `queries`
-        has those of the views that are read, each after the views that it reads itself."""
+        """The rows of a view's query, with every table as it was at the given positions of its log;
+        `inner` are the views that it reads, by name, each after those that it reads itself."""
         reader = self.session.read.format("everview").option("db", db)
-        return self._select(
-            sql,
-            lambda: {
-                name: reader.option("snapshot", json.dumps(positions)).load(name)
-                for name, positions in tables.items()
-            },
-            queries,
-        )
 
-    def _select(
-        self,
-        sql: str,
-        frames: Callable[[], dict[str, DataFrame]],
-        queries: Mapping[str, str] | None = None,
+        def frames(query: Query) -> dict[str, DataFrame]:
+            return {
+                table: reader.option("snapshot", json.dumps(positions[table]))
+                .option("columns", json.dumps(columns))
+                .load(table)
+                for table, columns in query.columns.items()
+            }
+
+        with self._turn, ExitStack() as shown, _readably():
+            for name, one in inner:
+                self._show(shown, one.sql, frames(one))
+                self._show(shown, name, {name: self.session.sql(one.sql)})
+            return self._rows(shown, query.sql, frames(query), not inner)
+
+    def _rows(
+        self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame], may_push: bool
     ) -> pa.Table:
-        with self._turn, ExitStack() as views:
-            try:
-                found = frames()
-                once = not queries and _reads_once(sql, found)
-                self.session.conf.set(PUSHDOWN, str(once).lower())
-                for name, frame in found.items():
-                    for view in self._spellings(name, sql):
-                        frame.createOrReplaceTempView(self._quoted(view))
-                        views.callback(self.session.catalog.dropTempView, view)
-                for name, query in (queries or {}).items():
-                    self.session.sql(query).createOrReplaceTempView(self._quoted(name))
-                    views.callback(self.session.catalog.dropTempView, name)
-                return self.session.sql(sql).toArrow()
-            except PySparkException as error:
-                raise readable(error) from error
+        self.session.conf.set(PUSHDOWN, str(may_push and _reads_once(sql, frames)).lower())
+        self._show(shown, sql, frames)
+        return self.session.sql(sql).toArrow()
+
+    def _show(self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame]) -> None:
+        """Have a query find frames by their names, until what is shown is closed."""
+        for name, frame in frames.items():
+            for view in self._spellings(name, sql):
+                frame.createOrReplaceTempView(self._quoted(view))
+                shown.callback(self.session.catalog.dropTempView, view)
 
     def _spellings(self, name: str, sql: str) -> set[str]:
         """Names of the views for a table: Sail finds a view only by the case it was made in."""
@@ -175,6 +179,15 @@ def _reads_once(sql: str, tables: Iterable[str]) -> bool:
     words = re.findall(r"\w+", sql.lower())
     once = all(len(re.findall(re.escape(t.lower()), sql.lower())) <= 1 for t in tables)
     return once and "with" not in words
+
+
+@contextmanager
+def _readably() -> Iterator[None]:
+    """Errors of the engine inside the block are told as `readable` has them."""
+    try:
+        yield
+    except PySparkException as error:
+        raise readable(error) from error
 
 
 def readable(error: PySparkException) -> EverviewError:

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from everview.codec.streams import from_stream, to_stream
 from everview.errors import InvalidSchema, UnknownColumn, UnsupportedSql
-from everview.run.changes import ChangeReader, ChangeStreamReader, changes_shape
+from everview.run.changes import IMAGES, ChangeReader, ChangeStreamReader, changes_shape
 from everview.run.filters import key_range, to_arrow
 from everview.run.options import Options, open_store
 from everview.schema import TableSchema, sql_name
@@ -264,7 +264,7 @@ def _check_offered(options: Options, offered: pa.Schema, field: pa.Field[Any]) -
         raise UnknownColumn(
             f"{options.table} has no column {field.name} to read; it has {', '.join(offered.names)}"
         )
-    if found.type != field.type:
+    if found.type != field.type and not (options.changes and _is_image(field, found.type)):
         raise InvalidSchema(
             f"column {field.name} of {options.table} is {_sql_type(found.type)}, not "
             f"{_sql_type(field.type)}; read it as it is and cast it in the query"
@@ -273,6 +273,13 @@ def _check_offered(options: Options, offered: pa.Schema, field: pa.Field[Any]) -
         raise InvalidSchema(
             f"column {field.name} of {options.table} may be NULL; leave out NOT NULL"
         )
+
+
+def _is_image(field: pa.Field[Any], offered: pa.DataType) -> bool:
+    """Whether a field is an image of a row as it was before columns were added."""
+    columns = list(offered) if pa.types.is_struct(offered) else []
+    is_part = pa.types.is_struct(field.type) and all(column in columns for column in field.type)
+    return field.name.lower() in IMAGES and is_part
 
 
 def _ddl(field: pa.Field[Any], separator: str = " ") -> str:

@@ -154,9 +154,9 @@ def _planned(
 
     called = {view.lower() for view in views}
     named = [t for t in db.tables() if t.lower() in mentioned and t.lower() not in called]
-    relations = {table: db.store.describe(table).columns for table in named}
+    tables = {table: db.store.describe(table).columns for table in named}
     plans = {view: node_of(document["plan"]) for view, document in views.items()}
-    relations |= {view: plan.columns for view, plan in plans.items()}
+    relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
     plan = improve(found.plan)
     over = {view: views[view] for view in sorted(plan.tables() & set(views))}
@@ -165,6 +165,7 @@ def _planned(
         "sql": query,
         "plan": plan.text,
         "tables": sorted(plan.tables()),
+        "widths": {table: len(columns) for table, columns in tables.items()},
         "views": {view: document["name"] for view, document in over.items()},
         "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in found.order],

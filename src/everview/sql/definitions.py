@@ -1,4 +1,4 @@
-"""CREATE TABLE, DROP TABLE, DESCRIBE and SHOW TABLES."""
+"""CREATE TABLE, ALTER TABLE, DROP TABLE, DESCRIBE and SHOW TABLES."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from everview.database import Database
 
 _FORM = "CREATE TABLE name (column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...))"
+_ALTER = "ALTER TABLE name ADD COLUMN column TYPE, or ADD COLUMNS (column TYPE, ...)"
 _TYPES = "types such as BIGINT, DOUBLE, DECIMAL(12,2), STRING, DATE, TIMESTAMP and ARRAY<STRING>"
 _SHOW = re.compile(r"SHOW\s+TABLES(\s+LIKE\s+'(?P<pattern>[^']*)')?", re.IGNORECASE)
 _STORED = {
@@ -45,6 +46,22 @@ def create(db: Database, statement: Statement) -> Result:
             raise
         return Result(message=f"table {name} exists already")
     return Result(message=f"table {name} created")
+
+
+def alter(db: Database, statement: Statement) -> Result:
+    """ALTER TABLE ... ADD COLUMN, the one change of a table there is."""
+    words = [token.text.upper() for token in statement.tokens[:5]]
+    adds = words[3:] in (["ADD", "COLUMN"], ["ADD", "COLUMNS"])
+    if words[1:2] != ["TABLE"] or not adds:
+        raise UnsupportedSql(
+            f"the only change of a table is {_ALTER}; for others create a table with other "
+            "columns, then INSERT INTO it SELECT ... from this one"
+        )
+    table = db.table(statement.tokens[2].text)
+    columns = [_added(part) for part in _added_parts(statement)]
+    table.add_columns(columns)
+    names = ", ".join(column.name for column in columns)
+    return Result(message=f"table {table.name}: added {names}, NULL in the rows that are there")
 
 
 def drop(db: Database, statement: Statement) -> Result:
@@ -159,6 +176,38 @@ def _column(part: exp.ColumnDef) -> tuple[Column, bool]:
     known = kind.this in _STORED
     type_ = kind.sql(dialect="spark") if known else str(getattr(kind.this, "name", kind.this))
     return Column(part.name, arrow_type(type_), nullable), is_key
+
+
+def _added_parts(statement: Statement) -> list[exp.Expr]:
+    """What an ALTER TABLE adds, with parentheses or without, read as CREATE TABLE reads it."""
+    text = statement.cut(5)
+    try:
+        tree = Statement(f"CREATE TABLE t {text if text.startswith('(') else f'({text})'}").tree
+    except InvalidSql:
+        tree = None
+    more = isinstance(tree, exp.Create) and {k for k, v in tree.args.items() if v}
+    if tree is None or more != {"this", "kind"} or not tree.this.expressions:
+        raise InvalidSql(f"{text or 'nothing'} can't be added to a table; write {_ALTER}")
+    return list(tree.this.expressions)
+
+
+def _added(part: exp.Expr) -> Column:
+    if not isinstance(part, exp.ColumnDef) or not isinstance(part.this, exp.Identifier):
+        shown = part.sql(dialect="spark")
+        raise UnsupportedSql(f"{shown} can't be added to a table; write {_ALTER}, with {_TYPES}")
+    if part.args.get("position"):
+        raise UnsupportedSql(
+            f"column {part.name}: a new column is the last one; leave out FIRST and AFTER"
+        )
+    for constraint in part.args.get("constraints") or []:
+        rule = constraint.args["kind"]
+        if not isinstance(rule, exp.NotNullColumnConstraint):
+            remedy = "and UPDATE the rows" if isinstance(rule, exp.DefaultColumnConstraint) else ""
+            raise UnsupportedSql(
+                f"column {part.name}: {rule.sql(dialect='spark')} is not supported for a new "
+                f"column; leave it out {remedy}".rstrip()
+            )
+    return _column(part)[0]
 
 
 def _key(part: exp.Expr) -> list[str]:

@@ -11,7 +11,7 @@ from sqlglot import exp
 from everview.errors import InvalidSql, UnsupportedSql
 from everview.result import Result
 from everview.sql import views
-from everview.sql.definitions import create, describe, drop, show
+from everview.sql.definitions import alter, create, describe, drop, show
 from everview.sql.parsing import Statement, split
 from everview.sql.queries import evaluate
 from everview.sql.writes import delete, insert, update
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from everview.database import Database
 
 SUPPORTED = (
-    "CREATE TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, DELETE FROM, SELECT, "
-    "CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS, EXPLAIN, VERIFY"
+    "CREATE TABLE, ALTER TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, "
+    "DELETE FROM, SELECT, CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS, EXPLAIN, VERIFY"
 )
 
 
@@ -72,6 +72,7 @@ def _refusal(statement: Statement) -> InvalidSql | UnsupportedSql:
 
 _RUNNERS: dict[str, Callable[[Database, Statement], Result]] = {
     "CREATE": create,
+    "ALTER": alter,
     "DROP": drop,
     "DESCRIBE": describe,
     "DESC": describe,
@@ -85,7 +86,7 @@ _RUNNERS: dict[str, Callable[[Database, Statement], Result]] = {
     "FROM": _select,
 }
 _REFUSED = {
-    *("ALTER", "ANALYZE", "BEGIN", "CACHE", "CALL", "COMMENT", "COMMIT", "COPY"),
+    *("ANALYZE", "BEGIN", "CACHE", "CALL", "COMMENT", "COMMIT", "COPY"),
     *("DECLARE", "EXECUTE", "GRANT", "LOAD", "MERGE", "OPTIMIZE", "REFRESH"),
     *("REPLACE", "RESET", "REVOKE", "ROLLBACK", "SET", "TABLE", "TRUNCATE", "UNCACHE"),
     *("USE", "VACUUM"),

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.closing import Closing
-from everview.schema import TableSchema
+from everview.schema import Column, TableSchema
 
 PUT, DELETE = "put", "delete"
 BATCH_ROWS = 8_192
@@ -113,6 +113,7 @@ class Observer:
 class Snapshot(Closing):
     """A table as it was at one position of each region's log; reads repeat exactly.
 
+    Unless columns are named, they are those that the table had then.
     Close it, or use it as a context manager: the log behind it is kept until then.
     """
 
@@ -146,6 +147,16 @@ class Store(ABC):
     @abstractmethod
     def drop_table(self, table: str) -> None:
         """Remove a table, its rows and its log, from every process's view at once."""
+
+    @abstractmethod
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None:
+        """Add columns at the end, durably. Raises `TableNotFound`, and `InvalidSchema` if a name is
+        taken or a column NOT NULL.
+
+        No row and no change is written anew: what was written before has NULL in the columns, in
+        every read. Writes and reads that have begun go on, and rows made for the columns before
+        are taken, with NULL in the new ones.
+        """
 
     @abstractmethod
     def describe(self, table: str) -> TableSchema:

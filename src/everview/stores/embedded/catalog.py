@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import lmdb
@@ -66,24 +67,27 @@ class Catalog:
                 )
             number = int(txn.get(_NEXT, b"1", db=self._documents))
             directory = f"{number:06d}"
-            make(Layout(schema, os.path.join(self._directory, directory)))
+            make(self._layout_of(schema, directory))
             txn.put(_NEXT, b"%d" % (number + 1), db=self._documents)
             self._store(txn, key, {"directory": directory, "schema": schema.to_json()})
 
         self.environment.update(define)
         self.environment.sync()
 
-    def replace(self, schema: TableSchema) -> None:
-        """Store a changed definition of an existing table."""
-        key = _document_key(schema.name)
+    def change(self, table: str, change: Callable[[TableSchema], TableSchema]) -> None:
+        """Change the definition of an existing table, as it is now, in one transaction."""
+        key = _document_key(table)
 
         def store(txn: lmdb.Transaction) -> None:
-            document = txn.get(key, db=self._documents)
-            if document is None:
-                raise self._missing(txn, schema.name)
-            self._store(txn, key, json.loads(document) | {"schema": schema.to_json()})
+            found = txn.get(key, db=self._documents)
+            if found is None:
+                raise self._missing(txn, table)
+            document = json.loads(found)
+            changed = change(TableSchema.from_json(document["schema"]))
+            self._store(txn, key, document | {"schema": changed.to_json()})
 
         self.environment.update(store)
+        self.environment.sync()
 
     def drop(self, table: str) -> None:
         """Forget a table and remove its files, and those of drops that did not finish."""
@@ -149,8 +153,11 @@ class Catalog:
 
     def _parse(self, document: bytes) -> Layout:
         parsed = json.loads(document)
-        schema = TableSchema.from_json(parsed["schema"])
-        return Layout(schema, os.path.join(self._directory, parsed["directory"]))
+        return self._layout_of(TableSchema.from_json(parsed["schema"]), parsed["directory"])
+
+    def _layout_of(self, schema: TableSchema, directory: str) -> Layout:
+        now = partial(self.layout, schema.name)
+        return Layout(schema, os.path.join(self._directory, directory), now)
 
     def _documents_in(self, txn: lmdb.Transaction) -> Iterator[bytes]:
         cursor = txn.cursor(self._documents)

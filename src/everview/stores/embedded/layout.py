@@ -7,7 +7,7 @@ Long keys that agree in them are put in order when they are read, from the rows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from everview.codec import KeyCodec, RowCodec
+from everview.codec import KeyCodec, TableCodec
 from everview.codec.buffers import Ints, offsets_of
-from everview.codec.point import PointDecoder
+from everview.errors import Outdated
 from everview.schema import TableSchema
 
 LONGEST = 511
@@ -26,15 +26,25 @@ PREFIX = LONGEST - DIGEST
 
 
 class Layout:
-    """The codecs of a table, and the stored form of its keys."""
+    """The codecs of a table, and the stored form of its keys.
 
-    def __init__(self, schema: TableSchema, directory: str) -> None:
+    `now` gives the layout of the table of that name as of now.
+    """
+
+    def __init__(self, schema: TableSchema, directory: str, now: Callable[[], Layout]) -> None:
         self.schema = schema
         self.directory = directory
         self.keys = KeyCodec(schema.key_columns)
-        self.rows = RowCodec(schema.columns, schema.version)
-        self.points = PointDecoder(schema.columns, schema.version)
+        self.rows = TableCodec(schema.columns, schema.widths, self._newer_rows)
         self.key_positions = schema.positions(schema.key)
+
+        self._now = now
+
+    def _newer_rows(self) -> TableCodec:
+        now = self._now()
+        if now.directory != self.directory:
+            raise Outdated(f"table {self.schema.name} was made anew meanwhile; read it again")
+        return now.rows
 
     def encode_keys(self, table: pa.Table | pa.RecordBatch) -> pa.BinaryArray:
         """Whole keys of the rows, from their key columns."""
@@ -58,6 +68,27 @@ class Layout:
         stored = [stored_key(key) for key in listed]
         order = sorted(range(len(stored)), key=stored.__getitem__)
         return [stored[i] for i in order], np.array(order, np.int64)
+
+    def current(self, rows: pa.Table) -> pa.Table:
+        """The rows with all columns, NULL in those that were added after the rows were made.
+
+        Raises `Outdated` if the rows were made for a table that had other columns.
+        """
+        fields = list(self.schema.arrow)
+        width = rows.num_columns if rows.num_columns in self.schema.widths else len(fields)
+        self.check_made_for(rows, pa.schema(fields[:width]))
+        for field in fields[width:]:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return rows
+
+    def check_made_for(self, given: pa.Table, wanted: pa.Schema) -> None:
+        """Raises `Outdated` if rows or keys have not the columns that are wanted."""
+        if given.schema.names != wanted.names or given.schema.types != wanted.types:
+            raise Outdated(
+                f"table {self.schema.name} has columns {', '.join(wanted.names)} of other types or "
+                f"order than what was given ({', '.join(given.schema.names)}); it may have been "
+                "made anew meanwhile: write again"
+            )
 
     def encode_row(self, row: pa.Table) -> bytes:
         """A single row, without a version."""

@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from everview.codec import TableCodec
 from everview.codec.buffers import Ints, fold, fold_one, gather, word_sum, word_sums
-from everview.codec.rows import Encoded, RowCodec
+from everview.codec.rows import Encoded
 from everview.errors import Damaged
 
 LOG_FORMAT = 1
@@ -103,15 +104,15 @@ class Images:
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def before(self, codec: RowCodec, columns: Sequence[int]) -> pa.StructArray:
+    def before(self, codec: TableCodec, columns: Sequence[int]) -> pa.StructArray:
         return image(codec, columns, self.data, self.before_starts, self.before_lengths)
 
-    def after(self, codec: RowCodec, columns: Sequence[int]) -> pa.StructArray:
+    def after(self, codec: TableCodec, columns: Sequence[int]) -> pa.StructArray:
         return image(codec, columns, self.data, self.after_starts, self.after_lengths)
 
 
 def image(
-    codec: RowCodec, columns: Sequence[int], data: Any, starts: Ints, lengths: npt.NDArray[Any]
+    codec: TableCodec, columns: Sequence[int], data: Any, starts: Ints, lengths: npt.NDArray[Any]
 ) -> pa.StructArray:
     """Rows as a struct array, NULL where the length is 0; rows are trusted to be checked."""
     there = lengths > 0

@@ -97,6 +97,12 @@ class PinnedStore(EmbeddedStore):
     def _catalog_to_write(self) -> Catalog:
         raise ReadOnly("a pin only reads; write through the database itself")
 
+    def _layout(self, table: str, to_write: bool = False) -> Layout:
+        """As it was when this was pinned."""
+        if not to_write and (pinned := self._regions_of.get(table.lower())):
+            return pinned[0].layout
+        return super()._layout(table, to_write)
+
     def _check_process(self) -> None:
         self._store._check_process()
 

@@ -18,6 +18,7 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
+from everview.codec.point import check_row
 from everview.codec.rows import Encoded, join
 from everview.errors import Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
@@ -121,7 +122,7 @@ class Region:
         row = self.get(txn, key)
         with locating(self):
             if row is not None:
-                self.layout.points.check(row)
+                check_row(row)
         return row
 
     def get_many(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[tuple[bytes, bytes]]:

@@ -29,20 +29,19 @@ import pyarrow.compute as pc
 from everview.codec.buffers import Ints
 from everview.codec.keys import region_of
 from everview.codec.point import encode_key
-from everview.codec.rows import body, join, version_of
+from everview.codec.rows import join, version_of
 from everview.errors import (
     DatabaseClosed,
     DatabaseError,
     InvalidSchema,
     LogError,
-    Outdated,
     ReadOnly,
     StoreFull,
     TableNotFound,
     WrongKey,
 )
 from everview.intake import keys_to_arrow
-from everview.schema import TableSchema
+from everview.schema import Column, TableSchema
 from everview.stores.base import (
     BATCH_ROWS,
     DELETE,
@@ -188,6 +187,9 @@ class EmbeddedStore(Store):
         self._observers.forget(table)
         self._let_go_of_dropped()
 
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None:
+        self._catalog_to_write.change(table, lambda schema: schema.with_columns(columns))
+
     def describe(self, table: str) -> TableSchema:
         return self._layout(table).schema
 
@@ -199,12 +201,11 @@ class EmbeddedStore(Store):
 
     def put(self, table: str, rows: pa.Table) -> WriteReport:
         layout = self._layout(table, to_write=True)
-        _check_schema(layout, rows, layout.schema.arrow)
-        return self._write(layout, split_rows(layout, rows.combine_chunks()))
+        return self._write(layout, split_rows(layout, layout.current(rows).combine_chunks()))
 
     def delete(self, table: str, keys: pa.Table) -> WriteReport:
         layout = self._layout(table, to_write=True)
-        _check_schema(layout, keys, layout.schema.key_arrow)
+        layout.check_made_for(keys, layout.schema.key_arrow)
         return self._write(layout, split_keys(layout, layout.encode_keys(keys)))
 
     def test_and_set(
@@ -217,9 +218,9 @@ class EmbeddedStore(Store):
         version: int | None = None,
     ) -> int | None:
         layout = self._layout(table, to_write=True)
-        for given in (row, expected):
-            if given is not None:
-                _check_schema(layout, given, layout.schema.arrow)
+        row, expected = (
+            None if given is None else layout.current(given) for given in (row, expected)
+        )
         keys = layout.encode_keys(key)
         if row is not None and layout.encode_keys(row) != keys:
             raise WrongKey(f"table {layout.schema.name}: the row to set has another key")
@@ -231,7 +232,9 @@ class EmbeddedStore(Store):
             stored = one.get_checked(txn, place)
             if version is not None:
                 return version_of(stored) == version
-            return (stored and body(stored)) == (wanted and body(wanted))
+            if stored is None or wanted is None:
+                return stored is wanted
+            return layout.rows.are_equal(stored, wanted)
 
         return next(iter(self._write(layout, [part], passes).sequences.values()), None)
 
@@ -271,7 +274,7 @@ class EmbeddedStore(Store):
         with one.environment.reading() as txn:
             row = one.get(txn, stored_key(encoded))
         with locating(one):
-            return None if row is None else layout.points.decode(row, positions)
+            return None if row is None else layout.rows.decode_row(row, positions)
 
     def version(self, table: str, key: pa.Table) -> int:
         layout = self._layout(table)
@@ -388,18 +391,26 @@ class EmbeddedStore(Store):
                 f"table {schema.name}: {observer!r} is no observer; attach an object of a class "
                 "derived from everview.Observer, or its name as 'module:Class'"
             )
-        elif observer not in schema.observers:
-            changed = replace(schema, observers=(*schema.observers, observer))
-            self._observers.load(changed)
-            self._catalog_to_write.replace(changed)
+        else:
+            self._observers.load(replace(schema, observers=(observer,)))
+            self._catalog_to_write.change(
+                table,
+                lambda now: replace(
+                    now, observers=tuple(dict.fromkeys((*now.observers, observer)))
+                ),
+            )
 
     def detach(self, table: str, observer: Observer | str) -> None:
-        schema = self.describe(table)
+        self.describe(table)
         if isinstance(observer, Observer):
             self._observers.detach(table, observer)
         else:
-            kept = tuple(name for name in schema.observers if name != observer)
-            self._catalog_to_write.replace(replace(schema, observers=kept))
+            self._catalog_to_write.change(
+                table,
+                lambda now: replace(
+                    now, observers=tuple(name for name in now.observers if name != observer)
+                ),
+            )
 
     def document(self, name: str) -> dict[str, Any] | None:
         return self._catalog.document(name)
@@ -503,15 +514,6 @@ def _status(one: Region) -> RegionStatus:
             log=one.log_range(txn),
             bytes=one.environment.size_on_disk(),
             consumers=one.consumers(txn),
-        )
-
-
-def _check_schema(layout: Layout, given: pa.Table, wanted: pa.Schema) -> None:
-    if given.schema.names != wanted.names or given.schema.types != wanted.types:
-        raise Outdated(
-            f"table {layout.schema.name} has columns {', '.join(wanted.names)} of other types or "
-            f"order than what was given ({', '.join(given.schema.names)}); it may have been made "
-            "anew meanwhile: write again"
         )
 
 

@@ -1,0 +1,144 @@
+"""Rows of a table to which columns were added: each row is read as the version that it is of.
+
+Columns are only added at the end, so all that is to be known of a version is how many columns it
+had. A row has NULL in the columns that came after its version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from everview.codec.buffers import Ints, Words
+from everview.codec.point import PointDecoder, check_row
+from everview.codec.rows import (
+    ROW_FORMAT,
+    RowCodec,
+    body,
+    check_sums,
+    heads_of,
+    join,
+    kinds_of,
+)
+from everview.errors import Damaged
+from everview.schema import Column
+
+
+class TableCodec:
+    """Encodes rows of a table's newest version, and decodes rows of any.
+
+    `widths` has the number of columns of each version. `newer` gives the table's codec as of now,
+    for rows of a version that came after this codec was made. It may raise `Outdated`.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], widths: Sequence[int], newer: Callable[[], TableCodec]
+    ) -> None:
+        self.columns = tuple(columns)
+        self.version = len(widths)
+        self._widths = tuple(widths)
+        self._newer = newer
+        self._newest = RowCodec(self.columns, self.version)
+        self._kind = _kind(self.version).to_bytes(4, "little")
+        self._point = PointDecoder(self.columns, self.version)
+        self._codecs = {_kind(self.version): self._newest}
+        self._points: dict[int, PointDecoder] = {}
+
+    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """As `RowCodec.encode`."""
+        return self._newest.encode(batch)
+
+    def decode(
+        self, data: Any, starts: Ints, columns: Sequence[int], checked: bool = False
+    ) -> list[pa.Array]:
+        """As `RowCodec.decode`."""
+        if len(starts) == 0:
+            return self._newest.read(data, starts, columns)
+        heads = heads_of(data, starts)
+        if not checked:
+            check_sums(data, starts, heads)
+        kinds = kinds_of(heads)
+        if (kinds == kinds[0]).all():
+            return self._read(int(kinds[0]), data, starts, columns)
+        return self._read_each(kinds, data, starts, columns)
+
+    def _read_each(
+        self, kinds: Words, data: Any, starts: Ints, columns: Sequence[int]
+    ) -> list[pa.Array]:
+        """Rows of several versions, read one version after the other and put in order again."""
+        places, parts = [], []
+        for kind in np.unique(kinds):
+            places.append(np.flatnonzero(kinds == kind))
+            parts.append(self._read(int(kind), data, starts[places[-1]], columns))
+        back = pa.array(np.argsort(np.concatenate(places)))
+        return [pa.concat_arrays(arrays).take(back) for arrays in zip(*parts, strict=True)]
+
+    def _read(self, kind: int, data: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]:
+        codec = self._codec(kind)
+        there = [i for i in columns if i < len(codec.columns)]
+        found = dict(zip(there, codec.read(data, starts, there), strict=True))
+        return [
+            found[i] if i in found else pa.nulls(len(starts), self.columns[i].type) for i in columns
+        ]
+
+    def _codec(self, kind: int) -> RowCodec:
+        """The codec of a version, also of one that came after this codec was made."""
+        if kind not in self._codecs:
+            version = _version(kind)
+            now = self._knowing(version)
+            columns = now.columns[: now._widths[version - 1]]
+            self._codecs[kind] = RowCodec(columns, version)
+        return self._codecs[kind]
+
+    def decode_row(self, row: bytes, columns: Sequence[int]) -> dict[str, Any]:
+        """As `PointDecoder.decode`."""
+        if row[:4] == self._kind:
+            return self._point.decode(row, columns)
+        kind = int.from_bytes(row[:4], "little")
+        if kind not in self._points:
+            check_row(row)
+            self._points[kind] = PointDecoder(self._codec(kind).columns, _version(kind))
+        width = len(self._codec(kind).columns)
+        found = self._points[kind].decode(row, [i for i in columns if i < width])
+        return {name: found.get(name) for name in (self.columns[i].name for i in columns)}
+
+    def check(self, data: Any, starts: Ints) -> None:
+        """Hold rows that fill `data` side by side against their checksums; raises `Damaged`."""
+        check_sums(data, starts, heads_of(data, starts))
+
+    def are_equal(self, one: bytes, other: bytes) -> bool:
+        """Whether two rows have equal values, of whatever versions they are."""
+        if one[:4] == other[:4]:
+            return body(one) == body(other)
+        kinds = [int.from_bytes(row[:4], "little") for row in (one, other)]
+        now = self._knowing(max(map(_version, kinds)))
+        return now._renewed(one) == now._renewed(other)
+
+    def _renewed(self, row: bytes) -> bytes:
+        """The body that the row would have in this version."""
+        arrays = self.decode(*join([row]), range(len(self.columns)), checked=True)
+        names = [column.name for column in self.columns]
+        return body(self.encode(pa.RecordBatch.from_arrays(arrays, names))[0].as_py())
+
+    def _knowing(self, version: int) -> TableCodec:
+        """This codec, or the table's of now if the version is newer than this one."""
+        if version <= self.version:
+            return self
+        now = self._newer()
+        if version > now.version:
+            raise Damaged(f"a row has schema version {version}; the newest is {now.version}")
+        return now
+
+
+def _kind(version: int) -> int:
+    return ROW_FORMAT | version << 16
+
+
+def _version(kind: int) -> int:
+    """The schema version of a kind of rows; raises `Damaged` if there is no such kind."""
+    if kind & 0xFFFF != ROW_FORMAT or kind >> 16 == 0:
+        raise Damaged(f"a row has format {kind & 0xFFFF} and schema version {kind >> 16}")
+    return kind >> 16
