@@ -10,7 +10,7 @@ demo: $(READY) java
 
 # two processes, each with its own Spark: much of the time tests wait for others to be killed
 test: $(READY) java
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # everything of `make test`, the long runs at full length
 test-all: $(READY) java

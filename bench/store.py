@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 import everview as ev
 from everview.codec import KeyCodec
 from everview.codec.keys import regions_of
+from everview.tpch.tables import generate
 
 TARGETS = {"put": 0.35, "multi-get": 0.40, "scan": 0.40, "changes": 0.40}
 REGIONS = 4
@@ -42,9 +43,7 @@ Items = list[tuple[bytes, bytes]]
 def lineitem(rows: int, directory: Path) -> pa.Table:
     """TPC-H lineitem, as many rows as asked, in the order of its key."""
     scale = max(0.01, rows / 6_000_000 * 1.02)
-    tool = shutil.which("tpchgen-cli", path=os.path.dirname(sys.executable)) or "tpchgen-cli"
-    command = [tool, "parquet", "-s", f"{scale:.4f}", "--tables", "lineitem"]
-    subprocess.run([*command, "--output-dir", str(directory)], check=True, capture_output=True)
+    generate(directory, round(scale, 4), ("lineitem",))
     table = pq.read_table(directory / "lineitem.parquet").slice(0, rows)
     fields = [pa.field(f.name, _plain(f.type), f.nullable) for f in table.schema]
     return table.cast(pa.schema(fields)).combine_chunks()

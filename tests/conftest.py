@@ -15,6 +15,10 @@ from everview.run.engine import Engine, start
 
 from .proofs import Prove, proof_recorded, show_proofs
 
+LONGEST = (
+    *("test_tpch.py", "test_breadth.py", "test_steps.py", "test_spark_workers.py"),
+    *("test_zombie.py", "test_bank.py", "test_random.py", "test_views.py", "test_stopped.py"),
+)
 settings.register_profile(
     "everview", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
@@ -25,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long tests at full length")
     parser.addoption("--seed", help="run random queries of this seed; 12:3 is one view of it")
     parser.addoption("--shrink", action="store_true", help="make failing random queries small")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that of two processes neither is left alone with them."""
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

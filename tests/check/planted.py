@@ -58,12 +58,12 @@ def commit_before_a_shard_is_done(patch: Patch) -> None:
     waiting: list[Callable[[], Any]] = []
     once, run_epoch = workers._once, maintainer._run_epoch
 
-    def later(task: workers.Task, shard: int, work: Any) -> pa.Table:
+    def later(task: workers.Task, shard: int, *given: Any) -> pa.Table:
         step = workers._step(task.step)
         is_view = isinstance(json.loads(task.node), list)  # columns and key; else it is an operator
         if not is_view or shard != step.shards[0]:
-            return once(task, shard, work)
-        waiting.append(lambda: once(task, shard, work))
+            return once(task, shard, *given)
+        waiting.append(lambda: once(task, shard, *given))
         return pa.table({"touched": pa.array([0], pa.int64())})
 
     def run(*given: Any) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from everview.plan.keys import view_key
 from everview.plan.nodes import Aggregate, Call, Filter, Node, Project, Source
-from everview.schema import Column
+from everview.schema import Column, quoted
 
 ID, NAME = Column("id_0", pa.int64(), False), Column("na`me_1", pa.decimal128(38, 3))
 SOURCE = Source((ID, NAME), "t", ("id", "name"))
@@ -20,7 +20,7 @@ COUNTED = Aggregate(
 def shown(node: Node, **columns: str) -> Project:
     types = {column.name: column.type for column in node.columns}
     made = tuple(Column(name, types[text]) for name, text in columns.items())
-    return Project(made, node, tuple(f"`{text}`" for text in columns.values()))
+    return Project(made, node, tuple(map(quoted, columns.values())))
 
 
 def key_of(plan: Node) -> tuple[str, ...]:

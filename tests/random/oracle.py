@@ -7,13 +7,15 @@ double (an average of decimals) may differ by a rounding.
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+
+from tests.rounded import by_exact
 
 Row = tuple[Any, ...]
 _ROUNDING = 1e-6
@@ -52,10 +54,10 @@ def differences(found: Iterable[Row], wanted: Iterable[Row]) -> list[str]:
     if not missing and not extra:
         return []
     rounded = _rounded([*missing, *extra])
-    here, there = _by_others(extra.elements(), rounded), _by_others(missing.elements(), rounded)
+    here, there = by_exact(extra.elements(), rounded), by_exact(missing.elements(), rounded)
     wrong = []
     for key in here.keys() | there.keys():
-        pairs = sorted(here[key], key=_order), sorted(there[key], key=_order)
+        pairs = here[key], there[key]
         if len(pairs[0]) == len(pairs[1]) and all(map(_near, *pairs)):
             continue
         wrong += [f"unexpected {row}" for row in _whole(key, pairs[0], rounded)]
@@ -92,15 +94,6 @@ def _rounded(rows: Sequence[Row]) -> list[int]:
     return [at for at in range(width) if any(isinstance(row[at], float) for row in rows)]
 
 
-def _by_others(rows: Iterable[Row], rounded: list[int]) -> defaultdict[Row, list[Row]]:
-    """The rounded columns of rows, by the other columns."""
-    found: defaultdict[Row, list[Row]] = defaultdict(list)
-    for row in rows:
-        others = tuple(value for at, value in enumerate(row) if at not in rounded)
-        found[others].append(tuple(row[at] for at in rounded))
-    return found
-
-
 def _whole(key: Row, rows: list[Row], rounded: list[int]) -> list[Row]:
     found = []
     for row in rows:
@@ -108,10 +101,6 @@ def _whole(key: Row, rows: list[Row], rounded: list[int]) -> list[Row]:
         width = len(key) + len(rounded)
         found.append(tuple(values[at] if at in values else next(others) for at in range(width)))
     return found
-
-
-def _order(row: Row) -> list[tuple[bool, Any]]:
-    return [(value is not None, value or 0) for value in row]
 
 
 def _near(one: Row, other: Row) -> bool:

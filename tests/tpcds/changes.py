@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-import everview as ev
+from everview.tpch.changes import Epoch, TableChanges
 from tests.tpcds.wishes import Part, Place, Wish, Wishes
 
 Row = dict[str, Any]
@@ -43,30 +43,6 @@ class Referring:
     calendars: Collection[str] = ()
 
 
-@dataclass(frozen=True)
-class TableChanges:
-    """Whole rows to put and keys to delete; no key is in both."""
-
-    puts: pa.Table
-    deletes: pa.Table
-
-    def __len__(self) -> int:
-        return int(self.puts.num_rows + self.deletes.num_rows)
-
-
-Batch = dict[str, TableChanges]
-
-
-def apply(db: ev.Database, batch: Batch) -> int:
-    """Put and delete what the batch says; returns the number of changes."""
-    for name, table in batch.items():
-        if table.puts.num_rows:
-            db.table(name).put(table.puts)
-        if table.deletes.num_rows:
-            db.table(name).delete(table.deletes)
-    return sum(map(len, batch.values()))
-
-
 class Changes:
     """A stream of batches over tables that have the given rows."""
 
@@ -89,7 +65,7 @@ class Changes:
         self._wishes = Wishes(queries, schemas, self._chance)
         self._passing: dict[tuple[str, ...], list[int]] = {}
 
-    def batch(self, size: int) -> Batch:
+    def batch(self, size: int) -> Epoch:
         """About `size` changes, most of them of tables with a key of several columns: the facts."""
         for table in self._tables.values():
             table.touched = {}

@@ -9,8 +9,7 @@ BY with LIMIT the view may have any.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -22,6 +21,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from everview.run.engine import start
+from tests.rounded import by_exact
 
 Row = tuple[Any, ...]
 Run = Callable[[str], pa.Table]
@@ -130,7 +130,7 @@ def differences(view: pa.Table, wanted: Answer) -> list[str]:
         or pa.types.is_floating(view.schema.field(at).type)
     ]
     units = [_unit(view.schema.field(at).type) for at in rounded]
-    have, sure, tied = (_by_exact(rows, rounded) for rows in (found, wanted.rows, wanted.tied))
+    have, sure, tied = (by_exact(rows, rounded) for rows in (found, wanted.rows, wanted.tied))
     too_much: list[Row] = []
     missing: list[Row] = []
     others = 0
@@ -182,17 +182,6 @@ def shortened(wrong: Sequence[str]) -> str:
 def _unit(kind: pa.DataType) -> float:
     """What rounding to the type can make of a difference."""
     return 10.0**-kind.scale if pa.types.is_decimal(kind) else 0.0
-
-
-def _by_exact(rows: Iterable[Row], rounded: Sequence[int]) -> defaultdict[Row, list[Row]]:
-    """The rounded values of the rows by their exact ones, in order."""
-    found: defaultdict[Row, list[Row]] = defaultdict(list)
-    for row in rows:
-        exact = tuple(value for at, value in enumerate(row) if at not in rounded)
-        found[exact].append(tuple(row[at] for at in rounded))
-    for values in found.values():
-        values.sort(key=lambda row: [(value is not None, value or 0) for value in row])
-    return found
 
 
 def _unmatched(

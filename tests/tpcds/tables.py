@@ -8,11 +8,7 @@ are 1.9 million rows at any scale, those that the other rows refer to; of days a
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import everview as ev
-from everview.errors import EverviewError
+from everview.tpch.tables import run_generator
 
 KEYS = {
     "call_center": ("cc_call_center_sk",),
@@ -169,15 +165,5 @@ def _stored(table: pa.Table) -> pa.Table:
 
 def _generate(directory: Path, scale: float, names: list[str]) -> None:
     missing = [name for name in names if not (directory / f"{name}.parquet").exists()]
-    if not missing:
-        return
-    tool = shutil.which("tpcgen-cli", path=os.path.dirname(sys.executable))
-    tool = tool or shutil.which("tpcgen-cli")
-    if tool is None:
-        raise EverviewError(
-            "TPC-DS data comes from tpcgen-cli, which is not installed; pip install everview[dev]"
-        )
-    wanted = ["--tables", ",".join(missing), "--output-dir", str(directory)]
-    subprocess.run(
-        [tool, "tpcds", "parquet", "-s", str(scale), *wanted], check=True, capture_output=True
-    )
+    if missing:
+        run_generator("tpcgen-cli", "tpcds parquet", directory, scale, missing, "TPC-DS", "dev")

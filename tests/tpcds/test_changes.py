@@ -12,7 +12,9 @@ import sqlglot
 from sqlglot import exp
 
 import everview as ev
-from tests.tpcds.changes import Batch, Changes, Referring, apply
+from everview.tpch.changes import apply
+from tests.following import follow, keys_in
+from tests.tpcds.changes import Changes, Referring
 from tests.tpcds.tables import RETURNS, referred
 from tests.tpcds.wishes import Wishes
 
@@ -64,31 +66,13 @@ def stream(tables: Tables, seed: int = 1, calendars: tuple[str, ...] = ()) -> Ch
     return Changes(tables, KEYS, Referring(referred, RETURNS, calendars), [query], seed)
 
 
-def keys_in(table: str, rows: pa.Table) -> list[tuple[int, ...]]:
-    return list(zip(*(rows[name].to_pylist() for name in KEYS[table]), strict=True))
-
-
-def follow(keys: dict[str, set[tuple[int, ...]]], batch: Batch) -> Counter[str]:
-    """Apply a batch to sets of keys; each key changes once and only keys that are there go."""
-    kinds: Counter[str] = Counter()
-    for table, changes in batch.items():
-        puts, deletes = keys_in(table, changes.puts), keys_in(table, changes.deletes)
-        assert len({*puts, *deletes}) == len(puts) + len(deletes) == len(changes)
-        assert keys[table].issuperset(deletes)
-        kinds["update"] += len(keys[table].intersection(puts))
-        kinds["insert"] += len(set(puts) - keys[table])
-        kinds["delete"] += len(deletes)
-        keys[table] = (keys[table] | set(puts)).difference(deletes)
-    return kinds
-
-
 def test_each_row_changes_once_and_only_rows_that_are_there_are_deleted(tables: Tables) -> None:
-    keys = {name: set(keys_in(name, rows)) for name, rows in tables.items()}
+    keys = {name: set(keys_in(KEYS[name], rows)) for name, rows in tables.items()}
     before, seen, revived = {n: set(k) for n, k in keys.items()}, Counter[str](), 0
     changes = stream(tables)
     for _ in range(8):
         gone = {name: before[name] - keys[name] for name in keys}
-        seen += follow(keys, changes.batch(150))
+        seen += follow(KEYS, keys, changes.batch(150))
         revived += sum(len(gone[name] & keys[name]) for name in keys)
     assert 1000 < seen.total() < 1400
     assert min(seen.values()) > 120
@@ -118,14 +102,14 @@ def test_rows_get_values_of_others_nulls_and_what_the_queries_ask_for(tables: Ta
 
 def test_new_returns_are_of_sales_and_by_their_customers(tables: Tables) -> None:
     changes = stream(tables)
-    sales = set(keys_in("store_sales", tables["store_sales"]))
+    sales = set(keys_in(KEYS["store_sales"], tables["store_sales"]))
     new = 0
     for _ in range(5):
         batch = changes.batch(200)
-        sales.update(keys_in("store_sales", batch["store_sales"].puts))
-        returns = set(keys_in("store_returns", batch["store_returns"].puts))
+        sales.update(keys_in(KEYS["store_sales"], batch["store_sales"].puts))
+        returns = set(keys_in(KEYS["store_returns"], batch["store_returns"].puts))
         assert returns <= sales
-        new += len(returns - set(keys_in("store_returns", tables["store_returns"])))
+        new += len(returns - set(keys_in(KEYS["store_returns"], tables["store_returns"])))
     assert new > 20
 
 
@@ -146,14 +130,14 @@ def test_tables_hold_what_the_batches_say(tables: Tables, db: ev.Database) -> No
     for name, rows in tables.items():
         db.create_table(name, rows.schema, KEYS[name])
         db.table(name).put(rows)
-    keys = {name: set(keys_in(name, rows)) for name, rows in tables.items()}
+    keys = {name: set(keys_in(KEYS[name], rows)) for name, rows in tables.items()}
     changes = stream(tables)
     for _ in range(3):
         batch = changes.batch(100)
         assert apply(db, batch) == sum(map(len, batch.values()))
-        follow(keys, batch)
+        follow(KEYS, keys, batch)
     for name in tables:
-        assert set(keys_in(name, db.table(name).to_arrow())) == keys[name]
+        assert set(keys_in(KEYS[name], db.table(name).to_arrow())) == keys[name]
 
 
 def test_a_wish_takes_one_branch_of_an_or_and_knows_what_joins(tables: Tables) -> None:

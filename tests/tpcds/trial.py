@@ -18,8 +18,9 @@ import pyarrow as pa
 
 import everview as ev
 from everview.errors import EverviewError
+from everview.tpch.changes import apply
 from tests.tpcds import tables
-from tests.tpcds.changes import Changes, Referring, apply
+from tests.tpcds.changes import Changes, Referring
 from tests.tpcds.oracle import Row, Run, answer, by_duckdb, by_spark, differences, shortened
 from tests.tpcds.queries import Query
 

@@ -8,7 +8,7 @@ for the last places of a top-k the view may have any.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 import everview as ev
 from everview.tpch import KEYS, QUERIES
+from tests.rounded import by_exact
 
 Row = tuple[Any, ...]
 
@@ -101,27 +102,15 @@ def _differing(schema: pa.Schema, found: Sequence[Row], wanted: Sequence[Row]) -
     """Rows are told apart by their exact columns; the rounded ones are compared in order."""
     rounded = [i for i in range(len(schema)) if any(isinstance(row[i], float) for row in wanted)]
     units = [10.0 ** -schema.field(i).type.scale for i in rounded]
-    have, want = _by_exact_columns(found, rounded), _by_exact_columns(wanted, rounded)
+    have, want = by_exact(found, rounded), by_exact(wanted, rounded)
     wrong = []
     for key in have.keys() | want.keys():
-        here, there = sorted(have[key], key=_order), sorted(want[key], key=_order)
+        here, there = have[key], want[key]
         if len(here) != len(there):
             wrong.append(f"{len(here)} times instead of {len(there)}: {key} {here or there}")
         elif not all(_near(one, other, units) for one, other in zip(here, there, strict=True)):
             wrong.append(f"{here} instead of {there}: {key}")
     return wrong
-
-
-def _by_exact_columns(rows: Sequence[Row], rounded: list[int]) -> defaultdict[Row, list[Row]]:
-    found: defaultdict[Row, list[Row]] = defaultdict(list)
-    for row in rows:
-        exact = tuple(value for i, value in enumerate(row) if i not in rounded)
-        found[exact].append(tuple(row[i] for i in rounded))
-    return found
-
-
-def _order(row: Row) -> list[tuple[bool, Any]]:
-    return [(value is not None, value or 0) for value in row]
 
 
 def _near(found: Row, wanted: Row, units: Sequence[float]) -> bool:

@@ -11,30 +11,12 @@ import pytest
 
 import everview as ev
 from everview.tpch import KEYS, QUERIES, create_tables
-from everview.tpch.changes import ORDERS_AND_LINES, REFERENCES, Changes, Epoch, Mix, apply
+from everview.tpch.changes import ORDERS_AND_LINES, REFERENCES, Changes, Mix, apply
+from tests.following import follow, keys_in
 from tests.tpch.oracle import recompute, tables_of
 
 Tables = dict[str, pa.Table]
 Keys = dict[str, set[tuple[int, ...]]]
-
-
-def keys_in(table: str, rows: pa.Table) -> list[tuple[int, ...]]:
-    columns = [rows[name].to_pylist() for name in KEYS[table]]
-    return list(zip(*columns, strict=True))
-
-
-def follow(keys: Keys, epoch: Epoch) -> Counter[str]:
-    """Apply an epoch to sets of keys; each key changes once and only keys that are there go."""
-    kinds: Counter[str] = Counter()
-    for table, changes in epoch.items():
-        puts, deletes = keys_in(table, changes.puts), keys_in(table, changes.deletes)
-        assert len({*puts, *deletes}) == len(puts) + len(deletes) == len(changes)
-        assert keys[table].issuperset(deletes)
-        kinds["update"] += len(keys[table].intersection(puts))
-        kinds["insert"] += len(set(puts) - keys[table])
-        kinds["delete"] += len(deletes)
-        keys[table] = (keys[table] | set(puts)).difference(deletes)
-    return kinds
 
 
 @pytest.mark.parametrize("law", ["uniform", "zipf"])
@@ -43,10 +25,10 @@ def test_each_row_changes_once_and_only_rows_that_are_there_are_deleted(
     rows: Tables, law: Literal["uniform", "zipf"], loaded: bool
 ) -> None:
     changes = Changes(rows, np.random.default_rng(1), keys=law, loaded=loaded)
-    keys = {name: set(keys_in(name, rows[name]) if loaded else ()) for name in KEYS}
+    keys = {name: set(keys_in(KEYS[name], rows[name]) if loaded else ()) for name in KEYS}
     kinds: Counter[str] = Counter()
     for size in (1, 10, 1000, 5000, 5000, 5000):
-        kinds += follow(keys, changes.epoch(size))
+        kinds += follow(KEYS, keys, changes.epoch(size))
     if loaded:
         assert sum(kinds.values()) == pytest.approx(16_011, rel=0.02)
         shares = [kinds[kind] / 16_011 for kind in ("insert", "update", "delete")]
@@ -64,9 +46,9 @@ def test_a_seed_gives_the_same_epochs_again(rows: Tables) -> None:
 
 def test_only_the_wanted_tables_change_and_references_lead_to_rows(rows: Tables) -> None:
     changes = Changes(rows, np.random.default_rng(2))
-    keys = {name: set(keys_in(name, rows[name])) for name in KEYS}
+    keys = {name: set(keys_in(KEYS[name], rows[name])) for name in KEYS}
     epoch = changes.epoch(4000, ORDERS_AND_LINES)
-    follow(keys, epoch)
+    follow(KEYS, keys, epoch)
     assert list(epoch) == ["orders", "lineitem"]
     assert len(epoch["lineitem"]) == pytest.approx(3200, rel=0.02)
     orders = {key for (key,) in keys["orders"]}
@@ -78,8 +60,8 @@ def test_updates_also_change_keys_that_views_join_and_group_by(rows: Tables) -> 
     epoch = Changes(rows, np.random.default_rng(3)).epoch(20_000, mix=Mix(0, 0.9, 0.1, 0))
     for table in ("customer", "supplier", "part", "partsupp", "orders", "lineitem"):
         changes, names = epoch[table], rows[table].column_names
-        before = dict(zip(keys_in(table, rows[table]), rows[table].to_pylist(), strict=True))
-        after = zip(keys_in(table, changes.puts), changes.puts.to_pylist(), strict=True)
+        before = dict(zip(keys_in(KEYS[table], rows[table]), rows[table].to_pylist(), strict=True))
+        after = zip(keys_in(KEYS[table], changes.puts), changes.puts.to_pylist(), strict=True)
         changed = Counter(
             name
             for key, row in after
@@ -96,7 +78,9 @@ def test_zipf_returns_to_few_rows_and_uniform_does_not(rows: Tables) -> None:
     def most_frequent(law: Literal["uniform", "zipf"]) -> int:
         changes = Changes(rows, np.random.default_rng(4), keys=law)
         epochs = [changes.epoch(300, {"orders": 1}, Mix(0, 1, 0, 0)) for _ in range(20)]
-        keys = Counter(key for epoch in epochs for key in keys_in("orders", epoch["orders"].puts))
+        keys = Counter(
+            key for epoch in epochs for key in keys_in(KEYS["orders"], epoch["orders"].puts)
+        )
         return max(keys.values())
 
     assert most_frequent("zipf") > 15
@@ -108,7 +92,8 @@ def test_rows_arrive_as_they_were_given_but_for_some_values(rows: Tables) -> Non
     everything = Mix(insert=1, update=0, move=0, delete=0, revived=1)
     epoch = changes.epoch(10**6, {name: len(rows[name]) for name in rows}, everything)
     for name in KEYS:
-        assert sorted(keys_in(name, epoch[name].puts)) == sorted(keys_in(name, rows[name]))
+        put, there = (keys_in(KEYS[name], table) for table in (epoch[name].puts, rows[name]))
+        assert sorted(put) == sorted(there)
     assert all(not len(table) for table in changes.epoch(500, mix=everything).values())
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from everview.delta import WEIGHT, weighted
@@ -29,7 +30,7 @@ from everview.operators.touched import ReplaceOperator, TouchedOperator
 from everview.plan.nodes import Node, node_of
 from everview.run.guarding import guarded
 from everview.run.turns import in_turn, turn
-from everview.schema import Column
+from everview.schema import Column, is_nested
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.state import ShardState
 
@@ -149,9 +150,25 @@ def _deltas(step: Step, table: str, names: list[str], regions: list[int]) -> Ite
                 yield weighted(pa.Table.from_batches([rows]), 1)
             continue
         for changes in store.changes(table, region, step.start[table][region], end, names):
+            changes = _with_effect(changes)
             for image, weight in (("before", -1), ("after", 1)):
                 found = changes.column(image).drop_null()
                 yield weighted(pa.Table.from_arrays(found.flatten(), names=names), weight)
+
+
+def _with_effect(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """The changes without updates that leave all columns that are read as they were."""
+    before, after = changes.column("before"), changes.column("after")
+    same = pc.and_(before.is_valid(), after.is_valid())
+    for one, other in zip(before.flatten(), after.flatten(), strict=True):
+        if not pc.any(same).as_py() or is_nested(one.type):
+            return changes
+        if pa.types.is_floating(one.type):  # -0.0 is another row than 0.0
+            bits = pa.int32() if one.type == pa.float32() else pa.int64()
+            one, other = one.view(bits), other.view(bits)
+        equal = pc.fill_null(pc.equal(one, other), False)
+        same = pc.and_(same, pc.or_(equal, pc.and_(one.is_null(), other.is_null())))
+    return changes.filter(pc.invert(same)) if pc.any(same).as_py() else changes
 
 
 def _in_chunks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

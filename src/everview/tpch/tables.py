@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from everview.database import Database
@@ -52,11 +53,23 @@ def create_tables(db: Database) -> None:
 
 def generate(directory: Path, scale: float, tables: tuple[str, ...] = tuple(KEYS)) -> None:
     """Write TABLE.parquet for each table into `directory`."""
-    tool = shutil.which("tpchgen-cli", path=os.path.dirname(sys.executable))
-    tool = tool or shutil.which("tpchgen-cli")
-    if tool is None:
+    run_generator("tpchgen-cli", "parquet", directory, scale, tables, "TPC-H", "demo")
+
+
+def run_generator(
+    tool: str,
+    what: str,
+    directory: Path,
+    scale: float,
+    tables: Iterable[str],
+    data: str,
+    extra: str,
+) -> None:
+    """Have a command-line tool, which an extra of this package installs, write tables as files."""
+    found = shutil.which(tool, path=os.path.dirname(sys.executable)) or shutil.which(tool)
+    if found is None:
         raise EverviewError(
-            "TPC-H data comes from tpchgen-cli, which is not installed; pip install everview[demo]"
+            f"{data} data comes from {tool}, which is not installed; pip install everview[{extra}]"
         )
-    wanted = ["--tables", ",".join(tables), "--output-dir", str(directory)]
-    subprocess.run([tool, "parquet", "-s", str(scale), *wanted], check=True, capture_output=True)
+    wanted = ["-s", str(scale), "--tables", ",".join(tables), "--output-dir", str(directory)]
+    subprocess.run([found, *what.split(), *wanted], check=True, capture_output=True)

@@ -1,0 +1,70 @@
+"""What is read of a table's log for an epoch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import everview as ev
+from everview.run.workers import Step, _deltas
+
+OLD = {"id": 1, "n": 5, "x": 0.0, "s": "a", "d": None, "tags": ["t"], "note": "old"}
+
+
+@pytest.fixture
+def table(db: ev.Database) -> ev.Table:
+    columns = {"id": "INT", "n": "INT", "x": "DOUBLE", "s": "STRING", "d": "DECIMAL(9,2)"}
+    return db.create_table(
+        "t", columns | {"tags": "ARRAY<STRING>", "note": "STRING"}, key="id", regions=1
+    )
+
+
+def read(table: ev.Table, after: int, names: list[str]) -> list[tuple[Any, ...]]:
+    """The delta of the changes after a position: rows with their weights, sorted by weight."""
+    last = table.log()[0].last
+    store = table._store
+    step = Step(store.path, "never", (0,), 0, 1, {"t": {0: after}}, {"t": {0: last}})
+    rows = [tuple(row.values()) for d in _deltas(step, "t", names, [0]) for row in d.to_pylist()]
+    return sorted(rows, key=lambda row: row[-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "names", "told"),
+    [
+        ({"note": "new"}, ["id", "n", "x", "s", "d"], False),
+        ({"note": "new"}, ["n"], False),
+        ({}, ["note"], False),
+        ({"note": "new"}, ["id", "note"], True),
+        ({"n": 6}, ["n"], True),
+        ({"n": None}, ["n"], True),
+        ({"d": 1}, ["d"], True),
+        ({"x": -0.0}, ["x"], True),
+        ({"x": math.nan}, ["x"], True),
+        ({"note": "new"}, ["tags"], True),
+    ],
+)
+def test_an_update_of_other_columns_is_no_change(
+    table: ev.Table, change: dict[str, Any], names: list[str], told: bool
+) -> None:
+    table.put([OLD, OLD | {"id": 2}])
+    before = table.log()[0].last
+    table.put(OLD | change)
+    found = read(table, before, names)
+    assert [row[-1] for row in found] == ([-1, 1] if told else [])
+    if told and "tags" not in names and "x" not in change:
+        new = OLD | change
+        assert [row[:-1] for row in found] == [
+            tuple(row[name] for name in names) for row in (OLD, new)
+        ]
+
+
+def test_rows_that_come_and_go_are_told_whatever_is_in_them(table: ev.Table) -> None:
+    table.put(OLD | {"n": None})
+    assert read(table, 0, ["n"]) == [(None, 1)]
+    before = table.log()[0].last
+    table.delete([1])
+    table.put(OLD | {"n": None})
+    table.put(OLD | {"n": None, "note": "again"})
+    assert read(table, before, ["n"]) == [(None, -1), (None, 1)]
