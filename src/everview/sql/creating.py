@@ -14,6 +14,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from everview.errors import InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
+from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
 from everview.plan.keys import view_key
 from everview.plan.nodes import node_of
@@ -158,7 +159,8 @@ def _planned(
     plans = {view: node_of(document["plan"]) for view, document in views.items()}
     relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
-    plan = improve(found.plan)
+    facts = Facts({name: TableFacts(db.store.describe(name).key) for name in tables})
+    plan = improve(found.plan, facts)
     over = {view: views[view] for view in sorted(plan.tables() & set(views))}
     plan = inline_views(plan, plans)
     return {

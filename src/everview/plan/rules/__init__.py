@@ -1,14 +1,15 @@
 """Rules that make a plan cheaper and leave its rows as they are; applied in this order."""
 
+from everview.plan.facts import Facts
 from everview.plan.nodes import Node
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
 
 RULES = (keep_needed_columns,)
 
 
-def improve(plan: Node) -> Node:
+def improve(plan: Node, facts: Facts) -> Node:
     for rule in RULES:
-        plan = rule(plan)
+        plan = rule(plan, facts)
     return plan
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from everview.plan.facts import Facts
 from everview.plan.nodes import (
     Aggregate,
     Constant,
@@ -24,7 +25,7 @@ from everview.plan.nodes import (
 from everview.schema import quoted, unquoted
 
 
-def keep_needed_columns(plan: Node) -> Node:
+def keep_needed_columns(plan: Node, facts: Facts) -> Node:
     return _kept(plan, set(plan.names()))
 
 

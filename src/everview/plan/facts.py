@@ -1,0 +1,20 @@
+"""What rules may know of the tables that a plan reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """Of one table: its primary key."""
+
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """By table; views that a plan reads are not among them."""
+
+    tables: Mapping[str, TableFacts] = field(default_factory=dict)
