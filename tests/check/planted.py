@@ -63,7 +63,7 @@ def commit_before_a_shard_is_done(patch: Patch) -> None:
         is_view = isinstance(json.loads(task.node), list)  # columns and key; else it is an operator
         if not is_view or shard != step.shards[0]:
             return once(task, shard, *given)
-        waiting.append(lambda: once(task, shard, *given))
+        waiting.append(lambda: once(replace(task, step=step), shard, *given))
         return pa.table({"touched": pa.array([0], pa.int64())})
 
     def run(*given: Any) -> bool:

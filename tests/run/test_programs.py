@@ -15,8 +15,8 @@ from everview.run.workers import Step
 
 
 @pytest.mark.parametrize("few", [0, 20_000], ids=["spread", "in one partition"])
-def test_spark_runs_a_program_again(
-    few: int, spark: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_program_is_run_again(
+    few: int, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "FEW_CHANGES", few)
     made: list[Any] = []
@@ -28,7 +28,7 @@ def test_spark_runs_a_program_again(
 
     monkeypatch.setattr(programs, "Program", counted)
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = spark
+        db._engine = engine
         a = db.create_table("a", {"id": "INT", "k": "INT"}, key="id")
         b = db.create_table("b", {"k": "INT", "name": "STRING"}, key="k")
         db.sql(
@@ -50,19 +50,49 @@ def test_spark_runs_a_program_again(
         assert len(made) == 2  # other tables change, so that it is another program
 
 
-def test_a_job_that_does_not_say_its_epoch_does_nothing(spark: Engine, tmp_path: Path) -> None:
+def test_a_job_that_does_not_say_its_epoch_does_nothing(engine: Engine, tmp_path: Path) -> None:
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = spark
+        db._engine = engine
         table = db.create_table("a", {"id": "INT"}, key="id")
         db.sql("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM a")
         db.maintain()
         table.put([{"id": 1}])
         db.maintain()
-        (whole, *_) = reversed(spark.programs._made.values())
+        ((_, whole), *_) = reversed(engine.programs._made.values())
         assert whole is not None
         with pytest.raises(PySparkException, match="doesn't say for which"):
             whole.collect()
         assert [row["n"] for row in db.view("v").scan()] == [1]
+
+
+def test_a_program_that_failed_is_not_run_again(
+    sail: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of its job may go on, and must not find the step of another job."""
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = sail
+        table = db.create_table("a", {"id": "INT"}, key="id")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM a")
+        db.maintain()
+        table.put([{"id": 1}])
+        db.maintain()
+        ((failed, _), *_) = reversed(sail.programs._made.values())
+        asked: list[str | Step] = []
+
+        def step(given: str | Step, found: Any = workers._step) -> Step:
+            asked.append(given)
+            if given == failed:
+                raise RuntimeError("once")
+            return found(given)
+
+        monkeypatch.setattr(workers, "_step", step)
+        table.put([{"id": 2}])
+        assert not db.maintain().failed
+        assert failed in asked
+        assert [row["n"] for row in db.view("v").scan()] == [2]
+        assert failed not in {name for name, _ in sail.programs._made.values()}
+        assert not workers.RUNNING
+        assert not sail.session.catalog.tableExists(failed)
 
 
 def test_a_step_comes_back_from_its_text() -> None:

@@ -3,3 +3,9 @@
 Everything here is plain PySpark that also exists in Spark Connect, so that one code serves Apache
 Spark, a Spark cluster, Spark Connect and Sail.
 """
+
+import os
+
+# what gRPC does in a child that was just forked now and then kept Spark's JVM from starting; it
+# looks here when it is imported
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

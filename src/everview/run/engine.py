@@ -79,7 +79,7 @@ class Engine:
     def __init__(self, name: str, session: SparkSession) -> None:
         self.name = name
         self.session = session
-        self.programs = Programs(session)
+        self.programs = Programs(session, here=name == "sail")
         self._turn = threading.RLock()
 
     def __repr__(self) -> str:
@@ -258,6 +258,8 @@ def _local_settings(directory: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         # over TCP, what a task first says to its Python worker waits 40 ms for an acknowledgement
         "spark.python.unix.domain.socket.enabled": "true",
+        # each call on a DataFrame would note from where it came, with several calls of the JVM
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
@@ -286,8 +288,6 @@ def _sail() -> SparkSession:
     """A session of its own in a Sail that runs inside this process."""
     global _sail_server
     os.environ.setdefault("RUST_LOG", "error")
-    # what gRPC does in a child that was just forked now and then kept Spark's JVM from starting
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
         from pysail.spark import SparkConnectServer
     except ImportError as error:

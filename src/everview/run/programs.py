@@ -1,12 +1,15 @@
 """Programs of epochs, made once and run again.
 
-To make the DataFrames of an epoch and to plan them takes Spark longer than a small epoch's work.
-So there a program doesn't say which epoch it is for: each of its jobs does, in a local property
-that its tasks see. A task left over from an earlier job can't take part in a later epoch.
+To make the DataFrames of an epoch and to plan them takes longer than a small epoch's work. So a
+program doesn't say which epoch it is for, but each of its jobs does: on Spark in a local property
+that its tasks see; on Sail, whose Python is this process, among the steps that are running. A task
+left over from an earlier job can't take part in a later epoch: Spark's has its own property, and
+on Sail a program of which a job failed is not run again.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from functools import reduce
 from typing import Any
@@ -18,32 +21,42 @@ from pyspark.sql import DataFrame, SparkSession
 from everview.delta import weights_of
 from everview.plan.nodes import Node, node_of
 from everview.run.rounds import Program
-from everview.run.workers import STEP, Step
+from everview.run.workers import RUNNING, STEP, Step
 
 View = dict[str, Any]
 _KEPT = 16
 
 
 class Programs:
-    """The programs of one session; Spark Connect has no local properties, and makes them anew."""
+    """The programs of one session. With `here`, the engine's Python is this process.
 
-    def __init__(self, session: SparkSession) -> None:
+    Another engine over Spark Connect is told neither way, and its programs are made anew.
+    """
+
+    def __init__(self, session: SparkSession, here: bool) -> None:
         self._session = session
-        self._again = isinstance(session, SparkSession)
-        self._made: dict[Any, DataFrame | None] = {}
+        self._here = here
+        self._again = here or isinstance(session, SparkSession)
+        self._made: dict[Any, tuple[str, DataFrame | None]] = {}
 
     def run(self, views: list[View], step: Step, states: Mapping[str, str]) -> int:
         """One program for the views' part of a step; returns the view rows touched."""
         if step.start is None or not self._again:
             return _touched(self._make(views, Program(self._session, step, states)))
         shape = _shape(views, step)
-        whole = self._made.pop(shape, None)
-        if whole is None:
-            program = Program(self._session, step, states, any_epoch=True)
-            whole = self._make(views, program)
-        self._made[shape] = whole
+        made = self._made.pop(shape) if shape in self._made else None
+        name, whole = made or self._named(views, step, states)
+        try:
+            found = self._here_for(name, whole, step) if self._here else self._job(whole, step)
+        except BaseException:
+            self._forget(name)
+            raise
+        self._made[shape] = name, whole
         if len(self._made) > _KEPT:
-            self._made.pop(next(iter(self._made)))
+            self._forget(self._made.pop(next(iter(self._made)))[0])
+        return found
+
+    def _job(self, whole: DataFrame | None, step: Step) -> int:
         if whole is not None and step.is_spread:
             whole = whole.select("*")  # what a plan has shuffled once, it would not shuffle again
         context = self._session.sparkContext
@@ -52,6 +65,29 @@ class Programs:
             return _touched(whole)
         finally:
             context.setLocalProperty(STEP, "")
+
+    def _here_for(self, name: str, whole: DataFrame | None, step: Step) -> int:
+        RUNNING[name] = step
+        try:
+            return _touched(whole)
+        finally:
+            del RUNNING[name]
+
+    def _named(
+        self, views: list[View], step: Step, states: Mapping[str, str]
+    ) -> tuple[str, DataFrame | None]:
+        """A program for any epoch. One over Spark Connect would be sent whole with every job: as a
+        temporary view it is sent, and resolved, once."""
+        name = f"program_{uuid.uuid4().hex}"
+        whole = self._make(views, Program(self._session, step, states, name=name))
+        if whole is not None and self._here:
+            whole.createOrReplaceTempView(name)
+            whole = self._session.table(name)
+        return name, whole
+
+    def _forget(self, name: str) -> None:
+        if self._here:
+            self._session.catalog.dropTempView(name)
 
     def _make(self, views: list[View], program: Program) -> DataFrame | None:
         sinks = [

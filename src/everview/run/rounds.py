@@ -49,8 +49,8 @@ class Program:
 
     `states` says by identity where an operator's state is; one that isn't there keeps none. Where
     there are few changes all rows are in one partition: to schedule more, and to shuffle between
-    them, would take longer than the work. A program for any epoch can be run again for steps in
-    which the same tables change, spread in the same way; its jobs then say for which step.
+    them, would take longer than the work. A program that has a name is for any epoch: it can be run
+    again for steps in which the same tables change, spread in the same way.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Program:
         step: Step,
         states: Mapping[str, str],
         *,
-        any_epoch: bool = False,
+        name: str | None = None,
     ) -> None:
         self._session = session
         self._f: Any = functions if isinstance(session, SparkSession) else connect.functions
         self._step = step
-        self._told = None if any_epoch else step
+        self._told = step if name is None else name
         self._states = states
         self._spread = step.is_spread
         self._frames: dict[str, DataFrame | None] = {}

@@ -36,6 +36,7 @@ from everview.stores.embedded.state import ShardState
 
 SHARD, SIDE = "_shard", "_side"
 STEP = "everview.step"
+RUNNING: dict[str, Step] = {}  # by program, where the engine's Python is the maintainer's
 FEW_CHANGES = 20_000
 Batches = Iterator[pa.RecordBatch]
 _OPERATORS: dict[str, Any] = {
@@ -95,26 +96,27 @@ class Step:
         return Step(**document)
 
 
-def _step(given: Step | None) -> Step:
-    """The step, or where a program is for any epoch the one that this task's job is for."""
-    if given is not None:
+def _step(given: Step | str) -> Step:
+    """The step, or of a program for any epoch the one that this task's job is for."""
+    if isinstance(given, Step):
         return given
     context = TaskContext.get()
-    text = context.getLocalProperty(STEP) if context else ""
-    if not text:
+    if text := context.getLocalProperty(STEP) if context else "":
+        return Step.from_json(text)
+    if given not in RUNNING:
         raise RuntimeError("this program is for any epoch, and its job doesn't say for which")
-    return Step.from_json(text)
+    return RUNNING[given]
 
 
 @dataclass(frozen=True)
 class Task:
-    """An operator's part of a step; None is any step.
+    """An operator's part of a step, or of any step of a program, by its name.
 
     `state` is where its state is; None computes without keeping any. `inputs` has for each input
     of the node that has rows its place and, by column, the name it comes by.
     """
 
-    step: Step | None
+    step: Step | str
     node: str
     state: str | None
     inputs: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
@@ -133,7 +135,7 @@ def operator_of(document: str) -> Operator:
 
 @guarded
 def read(
-    step: Step | None, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
+    step: Step | str, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
 ) -> Batches:
     """The delta of a table: before-images with -1, after-images with +1."""
     given = [region for batch in regions for region in batch.column(0).to_pylist()]

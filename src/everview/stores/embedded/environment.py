@@ -235,10 +235,13 @@ class Environment:
                 self.lmdb.close()
 
     def _after_commit(self) -> None:
-        if time.monotonic() - self._readers_checked > READER_CHECK_SECONDS:
-            self._readers_checked = time.monotonic()
-            with _unforked:  # a killed reader would keep its pages from being used again
+        is_due = time.monotonic() - self._readers_checked > READER_CHECK_SECONDS
+        if is_due and _unforked.acquire(blocking=False):  # a sync may hold it for long
+            try:  # a killed reader would keep its pages from being used again
+                self._readers_checked = time.monotonic()
                 self.lmdb.reader_check()
+            finally:
+                _unforked.release()
         if self.durability == "interval":
             now = time.monotonic()
             since = self._unsynced_since = self._unsynced_since or now
