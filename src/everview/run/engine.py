@@ -36,6 +36,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
 from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlError
+from everview.run import workers
+from everview.run.apart import Processes
 from everview.run.programs import Programs
 from everview.run.source import SailDataSource
 
@@ -296,6 +298,8 @@ def _sail() -> SparkSession:
         ) from error
     interrupted = ctypes.pythonapi.PyOS_getsig(signal.SIGINT)
     if _sail_server is None:
+        workers.PROCESSES = Processes()
+        atexit.register(workers.PROCESSES.close)
         _sail_server = SparkConnectServer(ip="127.0.0.1", port=0)
         _sail_server.start(background=True)
         # its threads must not wait for Python when Python is gone

@@ -28,6 +28,7 @@ from everview.operators.threshold import ThresholdOperator
 from everview.operators.topk import TopKOperator
 from everview.operators.touched import ReplaceOperator, TouchedOperator
 from everview.plan.nodes import Node, node_of
+from everview.run import apart
 from everview.run.guarding import guarded
 from everview.run.turns import in_turn, turn
 from everview.schema import Column, is_nested
@@ -36,7 +37,9 @@ from everview.stores.embedded.state import ShardState
 
 SHARD, SIDE = "_shard", "_side"
 STEP = "everview.step"
-RUNNING: dict[str, Step] = {}  # by program, where the engine's Python is the maintainer's
+# where the engine's Python is the maintainer's: the steps of programs, and other processes
+RUNNING: dict[str, Step] = {}
+PROCESSES: apart.Processes | None = None
 FEW_CHANGES = 20_000
 Batches = Iterator[pa.RecordBatch]
 _OPERATORS: dict[str, Any] = {
@@ -89,6 +92,8 @@ class Step:
         document = json.loads(text)
         document["shards"] = tuple(document["shards"])
         for name in ("start", "end"):
+            if document[name] is None:
+                continue
             document[name] = {
                 table: {int(region): sequence for region, sequence in positions.items()}
                 for table, positions in document[name].items()
@@ -208,15 +213,40 @@ def partial_of(document: str, batches: Batches) -> Batches:
 
 @guarded
 def operate(task: Task, batches: Batches) -> Batches:
-    operator, node = operator_of(task.node), node_of(task.node)
+    columns = node_of(task.node).columns
     for shard, rows in in_turn(_by_shard(list(batches))):
+        yield from _named(_shard_of("operator", task, shard, rows), columns, shard)
 
-        def work(state: State, rows: pa.Table = rows) -> tuple[pa.Table, int]:
-            given = operator.apply(_inputs(task, node, rows), state)
-            return given, given.num_rows
 
-        given = _once(task, shard, rows.num_rows, work)
-        yield from _named(given, node.columns, shard)
+def _shard_of(kind: str, task: Task, shard: int, rows: pa.Table) -> pa.Table:
+    """A shard's part of a task; if it is large, and the engine's Python is this one process, in
+    another process."""
+    if PROCESSES is None or task.state is None or rows.num_rows < apart.MANY_ROWS:
+        return _KINDS[kind](task, shard, rows)
+    document = vars(task) | {"step": _step(task.step).to_json(), "kind": kind, "shard": shard}
+    return PROCESSES.work(document, rows)
+
+
+def serve() -> None:
+    """What another process does."""
+    apart.serve(_told)
+
+
+def _told(document: dict[str, Any], rows: pa.Table) -> pa.Table:
+    inputs = tuple((place, tuple(map(tuple, slots))) for place, slots in document["inputs"])
+    step = Step.from_json(document["step"])
+    task = Task(step, document["node"], document["state"], inputs)
+    return _KINDS[document["kind"]](task, document["shard"], rows)
+
+
+def _operated(task: Task, shard: int, rows: pa.Table) -> pa.Table:
+    operator, node = operator_of(task.node), node_of(task.node)
+
+    def work(state: State) -> tuple[pa.Table, int]:
+        given = operator.apply(_inputs(task, node, rows), state)
+        return given, given.num_rows
+
+    return _once(task, shard, rows.num_rows, work)
 
 
 def _once(
@@ -269,23 +299,32 @@ def _view_sink(document: str) -> ViewSink:
 @guarded
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """View rows written; gives (view, shard, rows touched)."""
-    kept = _view_sink(task.node)
-    names = [column.name for column in kept.columns]
-    epoch = _step(task.step).epoch
     for shard, rows in in_turn(_by_shard(list(batches))):
-        delta = rows.rename_columns([*names, WEIGHT])
-
-        def work(state: State, delta: pa.Table = delta) -> tuple[pa.Table, int]:
-            touched = kept.apply(delta, state, epoch, epoch - 1)
-            return pa.table({"touched": pa.array([touched], pa.int64())}), touched
-
         yield pa.record_batch(
             {
                 "view": pa.array([view]),
                 "shard": pa.array([shard], pa.int32()),
-                "touched": _once(task, shard, rows.num_rows, work)["touched"].combine_chunks(),
+                "touched": _shard_of("view", task, shard, rows)["touched"].combine_chunks(),
             }
         )
+
+
+def _sunk(task: Task, shard: int, rows: pa.Table) -> pa.Table:
+    kept = _view_sink(task.node)
+    delta = rows.rename_columns([*(column.name for column in kept.columns), WEIGHT])
+    epoch = _step(task.step).epoch
+
+    def work(state: State) -> tuple[pa.Table, int]:
+        touched = kept.apply(delta, state, epoch, epoch - 1)
+        return pa.table({"touched": pa.array([touched], pa.int64())}), touched
+
+    return _once(task, shard, rows.num_rows, work)
+
+
+_KINDS: dict[str, Callable[[Task, int, pa.Table], pa.Table]] = {
+    "operator": _operated,
+    "view": _sunk,
+}
 
 
 def _by_shard(batches: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:

@@ -1,0 +1,124 @@
+"""Shards with much to do are worked on in processes of their own.
+
+Spark's Python is a process for each core. Sail's is ours, and Python runs one thread at a time: so
+the operators' part of a load, or of a large epoch, would keep one core busy. A process is given a
+task and the rows of a shard over a pipe, and answers with what came out. It ends when it was idle
+for a while, and when the pipe is closed, as when the maintainer was killed. One that dies is
+replaced, and its task done again: a shard does an epoch once, whoever asks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any
+
+import pyarrow as pa
+
+from everview import errors
+from everview.codec.streams import from_stream, to_stream
+from everview.errors import EngineFailed, EverviewError
+
+MANY_ROWS = 100_000  # of a shard; with fewer, to move them costs more than it saves
+IDLE_SECONDS = 10.0
+_TRIES = 3
+Document = dict[str, Any]
+Work = Callable[[Document, pa.Table], pa.Table]
+
+
+class Processes:
+    """At most one for each core; who finds all of them busy waits."""
+
+    def __init__(self) -> None:
+        self._free = threading.Semaphore(os.cpu_count() or 1)
+        self._idle: list[subprocess.Popen[bytes]] = []
+
+    def work(self, task: Document, rows: pa.Table) -> pa.Table:
+        """What a process gives for a task, or its error."""
+        request = to_stream(rows)
+        with self._free:
+            for _ in range(_TRIES):
+                process = self._idle.pop() if self._idle else _start()
+                try:
+                    answer, stream = _ask(process, task, request)
+                except (OSError, EOFError):
+                    process.kill()
+                    _end(process)
+                    continue
+                self._idle.append(process)
+                if "error" in answer:
+                    kind = getattr(errors, answer["error"], RuntimeError)
+                    raise kind(answer["message"])
+                return from_stream(stream)
+        raise EngineFailed(f"{_TRIES} processes for a shard ended before their work was done")
+
+    def close(self) -> None:
+        """End those that are idle."""
+        while self._idle:
+            _end(self._idle.pop())
+
+
+def _start() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from everview.run.workers import serve; serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(OSError):
+        process.communicate()  # closes its pipes, and waits
+
+
+def _ask(process: subprocess.Popen[bytes], task: Document, rows: bytes) -> tuple[Document, bytes]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    _send(process.stdin, task, rows)
+    return _receive(process.stdout)
+
+
+def serve(work: Work) -> None:
+    """In such a process: do work as long as there is some."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed is no answer
+    while select.select([requests], [], [], IDLE_SECONDS)[0]:
+        try:
+            task, rows = _receive(requests)
+        except EOFError:
+            return
+        try:
+            answer, given = Document(), to_stream(work(task, from_stream(rows)))
+        except EverviewError as error:
+            answer, given = {"error": type(error).__name__, "message": str(error)}, b""
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            answer, given = {"error": "RuntimeError", "message": text}, b""
+        _send(answers, answer, given)
+
+
+def _send(pipe: IO[bytes], document: Document, stream: bytes) -> None:
+    text = json.dumps(document).encode()
+    pipe.write(len(text).to_bytes(8, "little") + len(stream).to_bytes(8, "little") + text)
+    pipe.write(stream)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> tuple[Document, bytes]:
+    head = _read(pipe, 16)
+    text = _read(pipe, int.from_bytes(head[:8], "little"))
+    return json.loads(text), _read(pipe, int.from_bytes(head[8:], "little"))
+
+
+def _read(pipe: IO[bytes], size: int) -> bytes:
+    found = pipe.read(size)
+    if len(found) < size:
+        raise EOFError
+    return found
