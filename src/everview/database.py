@@ -162,10 +162,11 @@ class Database(Closing):
         `with db.pin("orders", "revenue") as at: at.table("orders").get(1), at.view("revenue")...`
         Reads through it never mix epochs, however long they take, and never hold up maintenance.
         """
-        views = {view.lower(): view for view in self.views()}
-        chosen = names or (*views.values(), *self.tables())
-        tables = [name for name in chosen if name.lower() not in views]
-        return Pin(PinnedStore(self.store, [n for n in chosen if n.lower() in views], tables))
+        if not names:
+            return Pin(PinnedStore(self.store))
+        views = set(map(str.lower, self.views()))
+        tables = [name for name in names if name.lower() not in views]
+        return Pin(PinnedStore(self.store, [n for n in names if n.lower() in views], tables))
 
     def maintain(
         self,

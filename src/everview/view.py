@@ -5,18 +5,18 @@ A read sees one committed epoch of the whole view. It never blocks maintenance n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.analysis import Analysis, analyze
-from everview.errors import NotLoaded, UnsupportedSql, ViewNotFound
+from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
 from everview.plan.analyze import analyzed
@@ -27,6 +27,7 @@ from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.pinned import PinnedStore, is_loaded
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 class View:
@@ -123,13 +124,27 @@ class View:
     def explain(self, analyze: bool = False) -> Document:
         """How the view is maintained, as `everview.plan.explain` has it; with `analyze` also what
         its last epochs took."""
-        found = explain_view(self._store, self._document())
+        found = self._steady(lambda: explain_view(self._store, self._document()))
         return analyzed(found, self.plan, self.analyze()) if analyze else found
 
     def analyze(self) -> Analysis | None:
         """What its last epochs took; None if it is not loaded."""
-        epoch, document = self.epoch, self._document()
-        return analyze(self._store, document, epoch) if is_loaded(document) else None
+
+        def found() -> Analysis | None:
+            epoch, document = self.epoch, self._document()
+            return analyze(self._store, document, epoch) if is_loaded(document) else None
+
+        return self._steady(found)
+
+    def _steady(self, look: Callable[[], T]) -> T:
+        """What is found in the state of views; if some of it went meanwhile, what is found then."""
+        while True:
+            before = self._store.documents("view/")
+            try:
+                return look()
+            except EverviewError:
+                if self._store.documents("view/") == before:
+                    raise
 
     @property
     def schema(self) -> pa.Schema:

@@ -376,10 +376,11 @@ class _Registry:
                 del self._open[environment.path]
                 environment.close()
 
-    def retire(self, directory: str) -> None:
-        """Let go of all environments below a directory that is about to be deleted."""
+    def remove(self, directory: str) -> None:
+        """Delete a directory, and let go of all environments below it."""
         below = os.path.join(os.path.realpath(directory), "")
-        with self.lock:
+        with self.lock:  # else one could be opened anew while its files go
+            shutil.rmtree(directory, ignore_errors=True)
             gone = [self._open.pop(path) for path in list(self._open) if path.startswith(below)]
         for environment in gone:
             environment.retire()

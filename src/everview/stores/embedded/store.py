@@ -9,7 +9,6 @@ to keep the order of writes for what came before.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import uuid
 import weakref
@@ -55,7 +54,7 @@ from everview.stores.base import (
     change_schema,
 )
 from everview.stores.embedded import catalog, files, region
-from everview.stores.embedded.catalog import Catalog
+from everview.stores.embedded.catalog import Catalog, Glance
 from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment, registry
 from everview.stores.embedded.layout import Layout, stored_key
 from everview.stores.embedded.lease import Leases, locked
@@ -418,6 +417,10 @@ class EmbeddedStore(Store):
     def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
         return self._catalog.documents(prefix)
 
+    def glance(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> Glance:
+        """The epoch, views and tables (None: all) at one moment, as `Catalog.glance` has them."""
+        return self._catalog.glance(views, tables)
+
     def store_documents(
         self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
     ) -> None:
@@ -484,12 +487,10 @@ class EmbeddedStore(Store):
 
     def drop_state(self, state: str) -> None:
         """Delete a state; those who are reading it may end."""
-        directory = os.path.join(self.path, "state", state)
+        registry.remove(os.path.join(self.path, "state", state))
         with self._lock:
             for path in [path for path in self._regions if path.startswith(f"state/{state}/")]:
                 del self._regions[path]
-        registry.retire(directory)
-        shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:
