@@ -269,6 +269,14 @@ class Database(Closing):
             )
         return found
 
+    def failed_syncs(self) -> dict[str, str]:
+        """What was written but can't be handed to the device: the error, by directory.
+
+        It is tried again every second. Until it succeeds, a crash of the machine may cost more
+        than the last second.
+        """
+        return self.store.failed_syncs()
+
     def close(self) -> None:
         """Sync and let go of the files. The engine's session is left to the process."""
         self.store.close()

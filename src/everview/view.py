@@ -23,7 +23,7 @@ from everview.plan.analyze import analyzed
 from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
 from everview.schema import TableSchema, is_nested
-from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded import EmbeddedStore, unsynced
 from everview.stores.embedded.pinned import PinnedStore, is_loaded
 
 Row = dict[str, Any]
@@ -81,8 +81,12 @@ class View:
 
     @property
     def status(self) -> str:
-        """'new' until it is loaded, then 'live'; 'stopped' if it failed, see `error`."""
-        return str(self._document()["status"])
+        """'new' until it is loaded, then 'live'; 'stopped' if it failed, 'suspect' if the machine
+        went down while its state was not synced, see `error`."""
+        return "suspect" if self._is_suspect() else str(self._document()["status"])
+
+    def _is_suspect(self) -> bool:
+        return self.is_loaded and unsynced.is_suspect(self._store.document(unsynced.DOCUMENT))
 
     @property
     def consistency(self) -> str:
@@ -91,8 +95,8 @@ class View:
 
     @property
     def error(self) -> str | None:
-        """Why the view was stopped, or not replaced, and what to do; None if it wasn't so."""
-        return self._document().get("error")
+        """Why the view is stopped, suspect or not replaced, and what to do; None if it isn't so."""
+        return unsynced.SUSPECT if self._is_suspect() else self._document().get("error")
 
     @property
     def epoch(self) -> int:

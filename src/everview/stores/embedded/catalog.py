@@ -18,7 +18,7 @@ import lmdb
 
 from everview.errors import TableExists, TableNotFound
 from everview.schema import TableSchema
-from everview.stores.embedded import lease
+from everview.stores.embedded import lease, unsynced
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
 
@@ -140,16 +140,17 @@ class Catalog:
         return found
 
     def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
-        """At one moment: the documents of the epoch and of those of the views that there are, and
-        the tables as they are defined. None stands for all."""
+        """At one moment: the documents of the epoch, of what is unsynced, and of those of the views
+        that there are, and the tables as they are defined. None stands for all."""
         with self.environment.reading() as txn:
             if views is None:
                 documents = self._documents_of(txn, "view/")
             else:
                 found = {name: self._document_in(txn, name) for name in map(_view_key, views)}
                 documents = {name: view for name, view in found.items() if view is not None}
-            if (epoch := self._document_in(txn, "epoch")) is not None:
-                documents["epoch"] = epoch
+            for name in ("epoch", unsynced.DOCUMENT):
+                if (found_too := self._document_in(txn, name)) is not None:
+                    documents[name] = found_too
             if tables is None:
                 tables = [schema.name for schema in self._all(txn)]
             return documents, {table.lower(): self._layout_in(txn, table) for table in tables}

@@ -16,7 +16,8 @@ from typing import Any
 import lmdb
 import pyarrow as pa
 
-from everview.errors import DatabaseError, EverviewError, ReadOnly, TableNotFound
+from everview.errors import DatabaseError, EverviewError, NotLoaded, ReadOnly, TableNotFound
+from everview.stores.embedded import unsynced
 from everview.stores.embedded.catalog import Catalog, Glance
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
@@ -62,11 +63,13 @@ class PinnedStore(EmbeddedStore):
         What was found may be gone by then: whatever fails because of that is no one's error.
         """
         found = self._documents, layouts = self._store.glance(views, tables)
+        if unsynced.is_suspect(self._documents.get(unsynced.DOCUMENT)):
+            raise NotLoaded(unsynced.SUSPECT)
         try:
             self._shards = {
                 (state, number): self._hold(self._store.shard(state, number)._environment)
                 for name, document in self._documents.items()
-                if name != "epoch" and is_loaded(document)
+                if name.startswith("view/") and is_loaded(document)
                 for state in [document["states"]["view"]]
                 for number in document["shards"]
             }
@@ -141,8 +144,12 @@ class PinnedStore(EmbeddedStore):
 
     def glance(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> Glance:
         """As of the pin, of which nothing changes."""
-        wanted = None if views is None else {"epoch", *(f"view/{view.lower()}" for view in views)}
-        documents = {n: d for n, d in self._documents.items() if wanted is None or n in wanted}
+        wanted = None if views is None else {f"view/{view.lower()}" for view in views}
+        documents = {
+            name: document
+            for name, document in self._documents.items()
+            if wanted is None or name in wanted or not name.startswith("view/")
+        }
         named = self._regions_of if tables is None else tables
         return documents, {table.lower(): self._layout(table) for table in named}
 
