@@ -6,7 +6,7 @@ A read sees one committed epoch of the whole view. It never blocks maintenance n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain
@@ -152,7 +152,7 @@ class View:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.plan.columns])
+        return _schema_of(self._document()["plan"])
 
     def to_arrow(self) -> pa.Table:
         """All rows, in the order of the query's ORDER BY if it has one."""
@@ -178,7 +178,7 @@ class View:
     def get(self, *key: Any) -> Row | None:
         """The row with that key (see `key`), or None."""
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
-        with closing(PinnedStore(self._store, [self.name], [])) as pinned:
+        with _pinned(self._store, [self.name]) as pinned:
             return View(pinned, self.name)._row(key)
 
     def _row(self, key: tuple[Any, ...]) -> Row | None:
@@ -221,8 +221,18 @@ def read_together(views: list[View]) -> dict[str, pa.Table]:
     names = [view.name for view in views]
     if not names:
         return {}
-    with closing(PinnedStore(views[0]._store, names, [])) as pinned:
+    with _pinned(views[0]._store, names) as pinned:
         return {name: View(pinned, name)._rows() for name in names}
+
+
+@contextmanager
+def _pinned(store: EmbeddedStore, views: list[str]) -> Iterator[PinnedStore]:
+    """The store at one epoch, as it is or for as long as the block."""
+    if isinstance(store, PinnedStore):
+        yield store
+    else:
+        with closing(PinnedStore(store, views, [])) as pinned:
+            yield pinned
 
 
 def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
@@ -301,6 +311,11 @@ def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
 
 def _sink(document: dict[str, Any]) -> ViewSink:
     return _sink_of(document["plan"], tuple(document["key"]))
+
+
+@lru_cache(1024)
+def _schema_of(plan: str) -> pa.Schema:
+    return pa.schema([pa.field(c.name, c.type, c.nullable) for c in node_of(plan).columns])
 
 
 @lru_cache(1024)

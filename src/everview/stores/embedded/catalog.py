@@ -100,7 +100,7 @@ class Catalog:
         def forget(txn: lmdb.Transaction) -> set[str]:
             if not txn.delete(_document_key(table), db=self._documents):
                 raise self._missing(txn, table)
-            used = {json.loads(document)["directory"] for document in self._documents_in(txn)}
+            used = {json.loads(document)["directory"] for _, document in self._items_in(txn)}
             number = int(txn.get(_NEXT, db=self._documents))
             return {f"{older:06d}" for older in range(1, number)} - used
 
@@ -152,7 +152,7 @@ class Catalog:
                 if (found_too := self._document_in(txn, name)) is not None:
                     documents[name] = found_too
             if tables is None:
-                tables = [schema.name for schema in self._all(txn)]
+                tables = self._names_in(txn)
             return documents, {table.lower(): self._layout_in(txn, table) for table in tables}
 
     def store_documents(
@@ -186,15 +186,19 @@ class Catalog:
         now = partial(self.layout, schema.name)
         return Layout(schema, os.path.join(self._directory, directory), now)
 
-    def _documents_in(self, txn: lmdb.Transaction) -> Iterator[bytes]:
+    def _items_in(self, txn: lmdb.Transaction) -> Iterator[tuple[bytes, bytes]]:
         cursor = txn.cursor(self._documents)
         alive = cursor.set_range(_TABLE)
         while alive and cursor.key().startswith(_TABLE):
-            yield cursor.value()
+            yield cursor.item()
             alive = cursor.next()
 
+    def _names_in(self, txn: lmdb.Transaction) -> list[str]:
+        """The names of all tables, in lower case."""
+        return [key[len(_TABLE) :].decode() for key, _ in self._items_in(txn)]
+
     def _all(self, txn: lmdb.Transaction) -> Iterator[TableSchema]:
-        for document in self._documents_in(txn):
+        for _, document in self._items_in(txn):
             yield TableSchema.from_json(json.loads(document)["schema"])
 
     def _missing(self, txn: lmdb.Transaction, table: str) -> TableNotFound:

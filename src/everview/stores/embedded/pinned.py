@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from everview.errors import DatabaseError, EverviewError, NotLoaded, ReadOnly, TableNotFound
 from everview.stores.embedded import unsynced
-from everview.stores.embedded.catalog import Catalog, Glance
+from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
 from everview.stores.embedded.region import Region
@@ -141,17 +141,6 @@ class PinnedStore(EmbeddedStore):
 
     def documents(self, prefix: str) -> Documents:
         return {n: document for n, document in self._documents.items() if n.startswith(prefix)}
-
-    def glance(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> Glance:
-        """As of the pin, of which nothing changes."""
-        wanted = None if views is None else {f"view/{view.lower()}" for view in views}
-        documents = {
-            name: document
-            for name, document in self._documents.items()
-            if wanted is None or name in wanted or not name.startswith("view/")
-        }
-        named = self._regions_of if tables is None else tables
-        return documents, {table.lower(): self._layout(table) for table in named}
 
     def shard(self, state: str, number: int, create: bool = False) -> Shard:
         return Shard(self._shards[state, number], self)
