@@ -162,10 +162,11 @@ class Database(Closing):
         `with db.pin("orders", "revenue") as at: at.table("orders").get(1), at.view("revenue")...`
         Reads through it never mix epochs, however long they take, and never hold up maintenance.
         """
-        views = {view.lower(): view for view in self.views()}
-        chosen = names or (*views.values(), *self.tables())
-        tables = [name for name in chosen if name.lower() not in views]
-        return Pin(PinnedStore(self.store, [n for n in chosen if n.lower() in views], tables))
+        if not names:
+            return Pin(PinnedStore(self.store))
+        views = set(map(str.lower, self.views()))
+        tables = [name for name in names if name.lower() not in views]
+        return Pin(PinnedStore(self.store, [n for n in names if n.lower() in views], tables))
 
     def maintain(
         self,
@@ -267,6 +268,14 @@ class Database(Closing):
                 )
             )
         return found
+
+    def failed_syncs(self) -> dict[str, str]:
+        """What was written but can't be handed to the device: the error, by directory.
+
+        It is tried again every second. Until it succeeds, a crash of the machine may cost more
+        than the last second.
+        """
+        return self.store.failed_syncs()
 
     def close(self) -> None:
         """Sync and let go of the files. The engine's session is left to the process."""

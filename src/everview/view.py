@@ -5,28 +5,29 @@ A read sees one committed epoch of the whole view. It never blocks maintenance n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.analysis import Analysis, analyze
-from everview.errors import NotLoaded, UnsupportedSql, ViewNotFound
+from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
 from everview.plan.analyze import analyzed
 from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
 from everview.schema import TableSchema, is_nested
-from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded import EmbeddedStore, unsynced
 from everview.stores.embedded.pinned import PinnedStore, is_loaded
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 class View:
@@ -80,8 +81,12 @@ class View:
 
     @property
     def status(self) -> str:
-        """'new' until it is loaded, then 'live'; 'stopped' if it failed, see `error`."""
-        return str(self._document()["status"])
+        """'new' until it is loaded, then 'live'; 'stopped' if it failed, 'suspect' if the machine
+        went down while its state was not synced, see `error`."""
+        return "suspect" if self._is_suspect() else str(self._document()["status"])
+
+    def _is_suspect(self) -> bool:
+        return self.is_loaded and unsynced.is_suspect(self._store.document(unsynced.DOCUMENT))
 
     @property
     def consistency(self) -> str:
@@ -90,8 +95,8 @@ class View:
 
     @property
     def error(self) -> str | None:
-        """Why the view was stopped, or not replaced, and what to do; None if it wasn't so."""
-        return self._document().get("error")
+        """Why the view is stopped, suspect or not replaced, and what to do; None if it isn't so."""
+        return unsynced.SUSPECT if self._is_suspect() else self._document().get("error")
 
     @property
     def epoch(self) -> int:
@@ -123,17 +128,31 @@ class View:
     def explain(self, analyze: bool = False) -> Document:
         """How the view is maintained, as `everview.plan.explain` has it; with `analyze` also what
         its last epochs took."""
-        found = explain_view(self._store, self._document())
+        found = self._steady(lambda: explain_view(self._store, self._document()))
         return analyzed(found, self.plan, self.analyze()) if analyze else found
 
     def analyze(self) -> Analysis | None:
         """What its last epochs took; None if it is not loaded."""
-        epoch, document = self.epoch, self._document()
-        return analyze(self._store, document, epoch) if is_loaded(document) else None
+
+        def found() -> Analysis | None:
+            epoch, document = self.epoch, self._document()
+            return analyze(self._store, document, epoch) if is_loaded(document) else None
+
+        return self._steady(found)
+
+    def _steady(self, look: Callable[[], T]) -> T:
+        """What is found in the state of views; if some of it went meanwhile, what is found then."""
+        while True:
+            before = self._store.documents("view/")
+            try:
+                return look()
+            except EverviewError:
+                if self._store.documents("view/") == before:
+                    raise
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.plan.columns])
+        return _schema_of(self._document()["plan"])
 
     def to_arrow(self) -> pa.Table:
         """All rows, in the order of the query's ORDER BY if it has one."""
@@ -159,7 +178,7 @@ class View:
     def get(self, *key: Any) -> Row | None:
         """The row with that key (see `key`), or None."""
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
-        with closing(PinnedStore(self._store, [self.name], [])) as pinned:
+        with _pinned(self._store, [self.name]) as pinned:
             return View(pinned, self.name)._row(key)
 
     def _row(self, key: tuple[Any, ...]) -> Row | None:
@@ -202,8 +221,18 @@ def read_together(views: list[View]) -> dict[str, pa.Table]:
     names = [view.name for view in views]
     if not names:
         return {}
-    with closing(PinnedStore(views[0]._store, names, [])) as pinned:
+    with _pinned(views[0]._store, names) as pinned:
         return {name: View(pinned, name)._rows() for name in names}
+
+
+@contextmanager
+def _pinned(store: EmbeddedStore, views: list[str]) -> Iterator[PinnedStore]:
+    """The store at one epoch, as it is or for as long as the block."""
+    if isinstance(store, PinnedStore):
+        yield store
+    else:
+        with closing(PinnedStore(store, views, [])) as pinned:
+            yield pinned
 
 
 def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
@@ -282,6 +311,11 @@ def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
 
 def _sink(document: dict[str, Any]) -> ViewSink:
     return _sink_of(document["plan"], tuple(document["key"]))
+
+
+@lru_cache(1024)
+def _schema_of(plan: str) -> pa.Schema:
+    return pa.schema([pa.field(c.name, c.type, c.nullable) for c in node_of(plan).columns])
 
 
 @lru_cache(1024)

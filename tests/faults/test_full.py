@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import errno
 import os
+import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import everview as ev
+from everview.cli.main import main
 from everview.errors import PartialWrite, StoreFull, WriteError
 from everview.stores.embedded import environment
 from everview.stores.embedded.lease import WORK
 
+from .calls import Calls, FailingSync
 from .invariants import Change, check, check_history
 from .processes import Server
 from .workload import (
     COLUMNS,
     KEYS,
     REGIONS,
-    Calls,
-    FailingSync,
     Operation,
     Row,
     keys_in,
@@ -279,9 +282,34 @@ def test_a_lease_that_finds_no_room_for_its_file_is_store_full(
 
 def test_a_sync_that_fails_is_told_and_what_was_written_is_there(db: ev.Database) -> None:
     environment = db.store._catalog.environment
-    environment.lmdb = FailingSync(environment.lmdb, Calls(1, "once"))
+    environment.lmdb = FailingSync(environment.lmdb, Calls(1))
     with pytest.raises(WriteError, match="could not be synced: sync 1 fails"):
         db.create_table("t", COLUMNS, "id", regions=1)
     assert db.tables() == ["t"]
     assert not environment.sync(until=0.0), "it is still to be synced"
     assert environment.sync()
+
+
+def test_a_sync_that_fails_in_the_background_shows_in_the_status(
+    db: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of durability 'interval' nobody waits for it; the process that tells may be another one."""
+    monkeypatch.setattr(environment, "SYNC_SECONDS", 0.01)
+    table = db.create_table("t", COLUMNS, "id", regions=1)
+    region = db.store._all_regions(db.store._layout("t"))[0].environment
+    region.lmdb = FailingSync(region.lmdb, Calls(1, for_good=True))
+    assert db.failed_syncs() == {}
+    table.put({"id": 1})
+    wait_until(lambda: region.path in db.failed_syncs())
+    assert "fails" in db.failed_syncs()[region.path]
+    shown = CliRunner().invoke(main, ["status", db.path])
+    assert f"{region.path} can't be synced and may not survive a crash: sync" in shown.output
+    region.lmdb = region.lmdb.environment
+    wait_until(lambda: not db.failed_syncs())
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A maintainer that is killed at any of its writes, or one of whose calls fails, loses nothing."""
+"""A maintainer that is killed at any of its writes loses nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,6 @@ from .processes import Server
 
 MOMENTS = ("before", "in", "after")
 COPY = "copy"
-LOADED_AGAIN = ("credits", "total")
-ERRORS = {"write": "WriteError", "sync": "WriteError", "read": "DatabaseError"}
 
 
 @pytest.fixture
@@ -31,8 +28,8 @@ def db(spark: Engine, sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
         yield db
 
 
-def calls_of_an_epoch(db: ev.Database, server: Server, call: str = "write") -> int:
-    child = server.start("maintain", path=db.path, step=0, moment="once", call=call)
+def writes_of_maintenance(db: ev.Database, server: Server) -> int:
+    child = server.start("maintain", path=db.path, step=0, moment="")
     return int(child.result()[-1]["steps"])
 
 
@@ -80,7 +77,7 @@ def test_kills_at_every_kind_of_write(
     kills = 1000 if request.config.getoption("--long") else 50
     db.sql(f"CREATE MATERIALIZED VIEW {COPY} AS SELECT * FROM transfers")
     chance, made = random.Random(2), bank.work(db, random.Random(1), 0, 300)
-    most = calls_of_an_epoch(db, server)  # of a load, which has more
+    most = writes_of_maintenance(db, server)  # with loads there are more
     assert most > 30
     create_again(db, bank.VIEWS)
     killed, recovery = 0, list[float]()
@@ -110,37 +107,3 @@ def test_kills_at_every_kind_of_write(
     proof("maintainer killed at any write", f"{killed:,} kills", recovery, lost, twice)
     assert (lost, twice) == (0, 0)
     assert recovery
-
-
-@pytest.mark.parametrize("call", ERRORS)
-def test_any_call_may_fail(
-    db: ev.Database, server: Server, call: str, proof: Prove, request: pytest.FixtureRequest
-) -> None:
-    """The n-th one of an epoch and a load, once and for good; in short, some of them."""
-    made = bank.work(db, random.Random(1), 0, 300)
-    db.maintain()
-    create_again(db, LOADED_AGAIN)
-    made = bank.work(db, random.Random(2), made, 40)
-    most = calls_of_an_epoch(db, server, call)
-    assert most >= 30
-    long, often = request.config.getoption("--long"), ("once", "for good")
-    some = zip([1 + (most - 1) * part // 5 for part in range(5)], cycle(often), strict=False)
-    steps = list(product(range(1, most), often) if long else some)
-    failed, recovery = 0, list[float]()
-    for step, moment in steps:
-        create_again(db, LOADED_AGAIN)
-        made = bank.work(db, random.Random(step), made, 40)
-        child = server.start("maintain", path=db.path, step=step, moment=moment, call=call)
-        reports = child.result()
-        errors = {report["error"] for report in reports if "error" in report}
-        assert errors <= {ERRORS[call]}, reports
-        assert all(not report["stopped"] for report in reports if "stopped" in report), reports
-        failed += bool(errors)
-        if moment == "once":
-            assert "stopped" in reports[-2], "the second try should have done it"
-        if (seconds := check(db)) is not None:
-            recovery.append(seconds)
-    lost, twice = bank.verified(db)
-    proof(f"any {call} fails, once or for good", f"{failed:,} times", recovery, lost, twice)
-    assert (lost, twice) == (0, 0)
-    assert failed > len(steps) * 0.7

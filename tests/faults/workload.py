@@ -17,21 +17,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Any
 
-import lmdb
-
 import everview as ev
 from everview.codec.keys import region_of
 from everview.codec.point import encode_key
-from everview.errors import DatabaseError, EverviewError, PartialWrite, StoreFull, WriteError
-from everview.stores.embedded import EmbeddedStore, environment
+from everview.errors import EverviewError, PartialWrite, StoreFull
+from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.environment import Environment
-from everview.stores.embedded.state import ShardState
 from everview.stores.embedded.writer import Writer
 
 COLUMNS = {"id": "BIGINT", "op": "BIGINT", "text": "STRING"}
@@ -357,29 +353,16 @@ def fork_with_lock_held(tell: Tell, path: str) -> None:
     tell(status=status)
 
 
-class Calls:
-    """Counts calls, and says which are to fail: the step-th, or all from there on."""
-
-    def __init__(self, step: int, moment: str) -> None:
-        self._numbers = count(1)
-        self._step = step
-        self._for_good = moment == "for good"
-        self.made = 0
-
-    def is_due(self) -> bool:
-        self.made = next(self._numbers)
-        return self.made >= self._step if self._for_good else self.made == self._step
-
-
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_at_write(calls: Calls, moment: str) -> None:
-    update = Environment.update
+def die_at_write(step: int, moment: str) -> Iterator[int]:
+    """Be killed at the step-th write from now on; gives the numbers of those to come."""
+    update, numbers = Environment.update, count(1)
 
     def at(self: Environment, work: Callable[[Any], Any]) -> Any:
-        due = calls.is_due()
+        due = next(numbers) == step
         if due and moment == "before":
             die()
         done = update(self, (lambda txn: (work(txn), die())) if due and moment == "in" else work)
@@ -388,102 +371,17 @@ def die_at_write(calls: Calls, moment: str) -> None:
         return done
 
     Environment.update = at  # type: ignore[method-assign,assignment]
+    return numbers
 
 
-def fail_at_write(calls: Calls) -> None:
-    update = Environment.update
-
-    def at(self: Environment, work: Callable[[Any], Any]) -> Any:
-        if calls.is_due():
-            raise WriteError(f"write {calls.made} of {self.path} fails")
-        return update(self, work)
-
-    Environment.update = at  # type: ignore[method-assign,assignment]
-
-
-class FailingSync:
-    """An LMDB environment whose syncs fail when it is their turn."""
-
-    def __init__(self, environment: lmdb.Environment, calls: Calls) -> None:
-        self._environment = environment
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._environment, name)
-
-    def sync(self, force: bool) -> None:
-        if self._calls.is_due():
-            raise lmdb.DiskError(f"sync {self._calls.made} fails")
-        self._environment.sync(force)
-
-
-def fail_at_sync(calls: Calls) -> None:
-    """Every write is synced at once; one whose sync fails is there, but not acknowledged."""
-    environment.SYNC_SECONDS = 3600.0
-    update = Environment.update
-
-    def at(self: Environment, work: Callable[[Any], Any]) -> Any:
-        done = update(self, work)
-        if not isinstance(self.lmdb, FailingSync):
-            self.lmdb = FailingSync(self.lmdb, calls)
-        self.sync()
-        return done
-
-    Environment.update = at  # type: ignore[method-assign,assignment]
-
-
-def fail_at_read(calls: Calls) -> None:
-    """Reads of definitions, logs and tables are transactions; those of state are in a write's."""
-    reading = Environment.reading
-
-    def check(what: str) -> None:
-        if calls.is_due():
-            raise DatabaseError(f"read {calls.made} of {what} fails")
-
-    @contextmanager
-    def read(self: Environment) -> Iterator[Any]:
-        check(self.path)
-        with reading(self) as txn:
-            yield txn
-
-    def checked(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            check("state")
-            return method(*arguments, **named)
-
-        return call
-
-    Environment.reading = read  # type: ignore[method-assign,assignment]
-    for name in ("get_many", "get_bags", "count_rows", "first"):
-        setattr(ShardState, name, checked(getattr(ShardState, name)))
-
-
-FAILING = {"write": fail_at_write, "sync": fail_at_sync, "read": fail_at_read}
-
-
-def maintain(tell: Tell, path: str, step: int, moment: str, call: str = "write") -> None:
-    """Maintain with Sail; at the step-th write to disk be killed, or have a call fail.
-
-    `moment` is before, in or after the write's transaction to be killed there; once to have the
-    step-th write, sync or read fail and try again; for good to have it and all that follow fail.
-    """
-    calls = Calls(step, moment)
+def maintain(tell: Tell, path: str, step: int, moment: str) -> None:
+    """Maintain with Sail, and be killed before, in or after the step-th write to disk; at none of
+    them if that is 0."""
     with ev.open(path, engine="sail") as db:
         assert db.engine
-        if moment in ("once", "for good"):
-            FAILING[call](calls)
-        else:
-            die_at_write(calls, moment)
-        failures = 0
-        for _ in range(2):
-            try:
-                report = db.maintain()
-                tell(stopped=report.failed)
-                break
-            except EverviewError as error:
-                failures += 1
-                tell(error=type(error).__name__, message=str(error))
-        tell(steps=calls.made, failures=failures)
+        numbers = die_at_write(step, moment)
+        assert not db.maintain().failed
+        tell(steps=next(numbers) - 1)
 
 
 def main() -> None:

@@ -38,8 +38,9 @@ def init(db: str) -> None:
 def status(db: str, as_json: bool) -> None:
     """Show the tables of DB (rows, changes kept in the log, bytes on disk, regions) and its views.
 
-    A view is behind by the age of the oldest change that it does not include. Why a view was
-    stopped, or its new definition not put in place, stands below.
+    A view is behind by the age of the oldest change that it does not include. Why a view is
+    stopped or suspect, or its new definition not put in place, stands below; so does what was
+    written but can't be handed to the device.
 
     \b
     Example:
@@ -51,9 +52,10 @@ def status(db: str, as_json: bool) -> None:
     with everview.open(db, readonly=True) as database:
         found = database.status()
         views = [_of_view(database.view(name)) for name in database.views()]
+        failed = database.failed_syncs()
     if as_json:
         tables = [dataclasses.asdict(table) for table in found]
-        click.echo(json.dumps({"tables": tables, "views": views}))
+        click.echo(json.dumps({"tables": tables, "views": views, "failed_syncs": failed}))
         return
     columns = {
         "table": pa.array([table.name for table in found], pa.string()),
@@ -67,8 +69,10 @@ def status(db: str, as_json: bool) -> None:
         click.echo(render(_table_of(views), len(views)))
     for view in views:
         if view["error"]:
-            what = "stopped" if view["status"] == "stopped" else "not replaced"
+            what = "not replaced" if view["status"] in ("new", "live") else view["status"]
             click.echo(f"{view['name']} is {what}: {view['error']}")
+    for directory, error in failed.items():
+        click.echo(f"{directory} can't be synced and may not survive a crash: {error}")
 
 
 def _of_view(view: everview.View) -> dict[str, Any]:

@@ -44,6 +44,9 @@ class LiveLine(everview.Watcher):
             self._waiting = text
             self.say(text)
 
+    def recovering(self, reason: str) -> None:
+        self.warn(reason)
+
     def loading(self, view: str, number: int, of: int) -> None:
         text = f"loading {view}" + f" ({number} of {of})" * (of > 1)
         if sys.stdout.isatty():

@@ -39,6 +39,7 @@ class ViewSink:
         self._keys = GroupCodec([column for column in columns if column.name in key])
         self._rest = BagRows([column for column in columns if column.name not in key])
         stored = [*columns, Column(COUNT, pa.int64(), False)]
+        self._shape = pa.schema([pa.field(c.name, c.type, c.nullable) for c in stored])
         self._rows = RowCodec(stored, 1)
         self._points = PointDecoder(stored, 1)
 
@@ -97,10 +98,8 @@ class ViewSink:
 
     def decode(self, rows: list[bytes]) -> pa.Table:
         """Rows with the column COUNT."""
-        columns = [*self.columns, Column(COUNT, pa.int64(), False)]
-        arrays = self._rows.decode(*join(rows), range(len(columns)))
-        fields = [pa.field(c.name, c.type, c.nullable) for c in columns]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        arrays = self._rows.decode(*join(rows), range(len(self._shape)))
+        return pa.Table.from_arrays(arrays, schema=self._shape)
 
     def read(self, values: Iterator[list[bytes]], committed: int) -> Iterator[pa.Table]:
         """Rows as of the committed epoch, each as often as it is there."""

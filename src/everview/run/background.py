@@ -60,6 +60,9 @@ class Maintainer(Watcher):
         self.report.rows += epoch.rows
         self.report.seconds += epoch.seconds
 
+    def recovering(self, reason: str) -> None:
+        self.report.recovered = reason
+
     def loaded(self, view: str, seconds: float) -> None:
         self.report.loaded.append(view)
         self.report.seconds += seconds

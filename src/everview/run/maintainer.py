@@ -25,8 +25,17 @@ from everview.plan.nodes import OPERATORS, node_of
 from everview.run.cut import Positions, cut, positions_at, time_now
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine, readable
+from everview.run.recovery import (
+    ahead_of_logs,
+    anew,
+    epoch_document,
+    read_positions,
+    recover,
+    settle_if_quiet,
+)
 from everview.run.watching import Epoch, Watcher
 from everview.run.workers import Step
+from everview.stores.embedded import unsynced
 from everview.stores.embedded.lease import ASIDE_SECONDS, LEASE_SECONDS, WORK
 from everview.view import age_of, oldest_pending
 
@@ -43,7 +52,8 @@ _TRIES = 3
 
 @dataclass
 class Report:
-    """What `maintain` did; `failed` says why views had to stop."""
+    """What `maintain` did; `failed` says why views had to stop, `recovered` why all were made anew
+    after a crash of the machine."""
 
     epochs: int = 0
     changes: int = 0
@@ -51,6 +61,7 @@ class Report:
     seconds: float = 0.0
     loaded: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    recovered: str | None = None
     watch: Watcher = field(default_factory=Watcher, repr=False, compare=False)
 
 
@@ -76,10 +87,16 @@ def _maintain(store: EmbeddedStore, engine: Engine, report: Report, lease: float
     """False if another took over meanwhile, or waits for its turn."""
     with store.leases.held(WORK, lease, report.watch.waiting) as token:
         try:
+            if reason := recover(store, token):
+                report.recovered = reason
+                report.watch.recovering(reason)
             _fence(store, token)
+            _stop_ahead(store, token, report)
             is_done = _run_epochs(store, engine, token, report)  # new views are loaded as of now
             while _load_new(store, engine, token, report):
                 is_done = _run_epochs(store, engine, token, report)
+            if is_done:
+                settle_if_quiet(store, token)
         except EverviewError:
             if store.leases.token == token:
                 raise
@@ -91,6 +108,7 @@ def _fence(store: EmbeddedStore, token: int) -> None:
     """After a maintainer was superseded, see to it that it can write nothing any more."""
     if store.leases.is_fenced:
         return
+    unsynced.mark(store, token)
     views = store.documents("view/")
     shards = {state: view["shards"] for view in views.values() for state in view["states"].values()}
     names = {state: store.fence(state, numbers, token) for state, numbers in shards.items()}
@@ -104,6 +122,20 @@ def _fence(store: EmbeddedStore, token: int) -> None:
     for state in names:
         if names[state] != state:
             store.drop_state(state)
+
+
+def _stop_ahead(store: EmbeddedStore, token: int, report: Report) -> None:
+    """Stop views that have more of a table than its log: what comes next, they would not see."""
+    epoch, views = store.document("epoch"), store.documents("view/").values()
+    live = [view for view in views if view["status"] == "live"]
+    if epoch is None or not live:
+        return
+    ahead = ahead_of_logs(store, store.document("intent") or {}) | ahead_of_logs(store, epoch)
+    for view in live:
+        if found := [ahead[table] for table in view["tables"] if table in ahead]:
+            positions = read_positions(epoch["positions"])
+            step = _step(store, view, token, epoch["number"] + 1, positions, positions)
+            _stop(store, view, step, "; ".join(found), report)
 
 
 @contextmanager
@@ -144,12 +176,11 @@ def rebuild_view(store: EmbeddedStore, name: str) -> None:
         views = store.documents("view/")
         states = set(views[f"view/{name.lower()}"]["states"].values())
         affected = {
-            key: {k: v for k, v in view.items() if k not in ("stopped_at", "positions", "error")}
+            key: anew(view)
             for key, view in views.items()
             if states & set(view["states"].values()) or key == f"view/{name.lower()}"
         }
-        rebuilt = {"status": "new", "rebuilding": True, "states": {}}
-        store.store_documents({key: view | rebuilt for key, view in affected.items()}, token)
+        store.store_documents(affected, token)
 
 
 def _drop_states(store: EmbeddedStore, states: Iterable[str], views: Iterable[View]) -> None:
@@ -206,15 +237,16 @@ def _prepared(
     """
     live = [one for one in store.documents("view/").values() if one["status"] == "live"]
     followed = _tables_of([*live, *beside])
-    epoch = store.document("epoch") or _epoch(1, {}, 0)
-    positions, now = _read_positions(epoch["positions"]), time_now()
+    epoch = store.document("epoch") or epoch_document(1, {}, 0)
+    positions, now = read_positions(epoch["positions"]), time_now()
     if positions_at(store, positions, followed, now) != positions:
         now = epoch["time"]  # changes came since the last epoch
     for table in _tables_of([view]) - followed:
         positions[table] = store.positions_at(table, now)
         store.register(table, CONSUMER, positions[table])
+    unsynced.mark(store, token)
     view, fresh = _with_states(store, view, beside)
-    store.store_documents({"epoch": _epoch(epoch["number"], positions, now)}, token)
+    store.store_documents({"epoch": epoch_document(epoch["number"], positions, now)}, token)
     return view, _step(store, view, token, epoch["number"], None, positions), fresh
 
 
@@ -239,7 +271,10 @@ def _with_states(
 def _put_in_place(store: EmbeddedStore, token: int, views: list[View]) -> None:
     """Let readers see views that were loaded, in place of those that they replace."""
     changes: dict[str, View | None] = {}
-    live = {"status": "live", "loaded_at": (store.document("epoch") or _epoch(1, {}, 0))["number"]}
+    live = {
+        "status": "live",
+        "loaded_at": (store.document("epoch") or epoch_document(1, {}, 0))["number"],
+    }
     for view in views:
         kept = {name: value for name, value in view.items() if name not in ("root", "rebuilding")}
         changes[f"view/{view['name'].lower()}"] = kept | live
@@ -287,20 +322,21 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
         if intent is not None:  # what was begun was for views that are gone
             store.store_documents({"intent": None}, token)
         return False
-    start = _read_positions(epoch["positions"])
+    start = read_positions(epoch["positions"])
     if intent is None or intent["number"] <= epoch["number"]:
         end, now = cut(store, start, views)
         if end == start:
             return False
-        intent = _epoch(epoch["number"] + 1, end, now)
+        intent = epoch_document(epoch["number"] + 1, end, now)
         store.store_documents({"intent": intent}, token)
-    begun = _read_positions(intent["positions"])
+    unsynced.mark(store, token)
+    begun = read_positions(intent["positions"])
     end = {table: begun.get(table, start[table]) for table in start}
     began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
     touched = [view for view in views if any(start[t] != end[t] for t in view["tables"])]
     step = _step(store, views[0], token, intent["number"], start, end)
     _run_or_stop(store, engine, touched, step, report)
-    committed = _epoch(intent["number"], end, intent["time"])
+    committed = epoch_document(intent["number"], end, intent["time"])
     changes = with_changes(store, step.epoch, start, end)
     store.store_documents({"epoch": committed, "intent": None, **changes}, token)
     for table, positions in end.items():
@@ -408,12 +444,3 @@ def _states(views: list[View]) -> dict[str, str]:
 
 def _tables_of(views: Iterable[View]) -> set[str]:
     return {table for view in views for table in view["tables"]}
-
-
-def _epoch(number: int, positions: Positions, time: int) -> dict[str, Any]:
-    """What is written of an epoch: the positions it goes to, which are those of a time in µs."""
-    return {"number": number, "positions": positions, "time": time}
-
-
-def _read_positions(document: Mapping[str, Mapping[str, int]]) -> Positions:
-    return {t: {int(r): s for r, s in regions.items()} for t, regions in document.items()}

@@ -211,6 +211,8 @@ class ViewReader(DataSourceReader):
     def partitions(self) -> Sequence[RowsOfView]:
         with open_store(self.options.db) as store:
             rows = View(store, self.options.table).to_arrow()
+        for field in self.shape:  # the view may have been replaced since they were asked for
+            _check_offered(self.options, rows.schema, field)
         names = {name.lower(): name for name in rows.schema.names}
         rows = rows.select([names[name.lower()] for name in self.shape.names])
         slices = range(0, max(rows.num_rows, 1), _ROWS_OF_VIEW)

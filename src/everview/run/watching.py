@@ -35,6 +35,9 @@ class Watcher:
         """Whether to run another epoch if there are changes; asked before each."""
         return True
 
+    def recovering(self, reason: str) -> None:
+        """All views are made anew, since the machine went down before their state was synced."""
+
     def loading(self, view: str, number: int, of: int) -> None:
         """The first rows of a view are being computed; it is the number-th of `of` new views."""
 

@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,14 @@ import lmdb
 
 from everview.errors import TableExists, TableNotFound
 from everview.schema import TableSchema
-from everview.stores.embedded import lease
+from everview.stores.embedded import lease, unsynced
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
 
 DATABASES = ("documents",)
 _TABLE, _NEXT, _OTHER = b"table/", b"next table", b"document/"
+
+Glance = tuple[dict[str, dict[str, Any]], dict[str, Layout]]
 
 
 class Catalog:
@@ -41,11 +43,14 @@ class Catalog:
 
     def layout(self, table: str) -> Layout:
         """The table as defined now."""
-        key = _document_key(table)
         with self.environment.reading() as txn:
-            document = txn.get(key, db=self._documents)
-            if document is None:
-                raise self._missing(txn, table)
+            return self._layout_in(txn, table)
+
+    def _layout_in(self, txn: lmdb.Transaction, table: str) -> Layout:
+        key = _document_key(table)
+        document = txn.get(key, db=self._documents)
+        if document is None:
+            raise self._missing(txn, table)
         known = self._layouts.get(key)
         if known is None or known[0] != document:
             known = self._layouts[key] = document, self._parse(document)
@@ -95,7 +100,7 @@ class Catalog:
         def forget(txn: lmdb.Transaction) -> set[str]:
             if not txn.delete(_document_key(table), db=self._documents):
                 raise self._missing(txn, table)
-            used = {json.loads(document)["directory"] for document in self._documents_in(txn)}
+            used = {json.loads(document)["directory"] for _, document in self._items_in(txn)}
             number = int(txn.get(_NEXT, db=self._documents))
             return {f"{older:06d}" for older in range(1, number)} - used
 
@@ -107,7 +112,10 @@ class Catalog:
     def document(self, name: str) -> dict[str, Any] | None:
         """A JSON document that is not a table's definition; not to be changed in place."""
         with self.environment.reading() as txn:
-            found = txn.get(_OTHER + name.encode(), db=self._documents)
+            return self._document_in(txn, name)
+
+    def _document_in(self, txn: lmdb.Transaction, name: str) -> dict[str, Any] | None:
+        found = txn.get(_OTHER + name.encode(), db=self._documents)
         return None if found is None else self._parsed(name, found)
 
     def _parsed(self, name: str, text: bytes) -> dict[str, Any]:
@@ -118,15 +126,34 @@ class Catalog:
 
     def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
         """Documents whose names begin with `prefix`, by name."""
-        start, found = _OTHER + prefix.encode(), {}
         with self.environment.reading() as txn:
-            cursor = txn.cursor(self._documents)
-            alive = cursor.set_range(start)
-            while alive and cursor.key().startswith(start):
-                name = cursor.key()[len(_OTHER) :].decode()
-                found[name] = self._parsed(name, cursor.value())
-                alive = cursor.next()
+            return self._documents_of(txn, prefix)
+
+    def _documents_of(self, txn: lmdb.Transaction, prefix: str) -> dict[str, dict[str, Any]]:
+        start, found = _OTHER + prefix.encode(), {}
+        cursor = txn.cursor(self._documents)
+        alive = cursor.set_range(start)
+        while alive and cursor.key().startswith(start):
+            name = cursor.key()[len(_OTHER) :].decode()
+            found[name] = self._parsed(name, cursor.value())
+            alive = cursor.next()
         return found
+
+    def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
+        """At one moment: the documents of the epoch, of what is unsynced, and of those of the views
+        that there are, and the tables as they are defined. None stands for all."""
+        with self.environment.reading() as txn:
+            if views is None:
+                documents = self._documents_of(txn, "view/")
+            else:
+                found = {name: self._document_in(txn, name) for name in map(_view_key, views)}
+                documents = {name: view for name, view in found.items() if view is not None}
+            for name in ("epoch", unsynced.DOCUMENT):
+                if (found_too := self._document_in(txn, name)) is not None:
+                    documents[name] = found_too
+            if tables is None:
+                tables = self._names_in(txn)
+            return documents, {table.lower(): self._layout_in(txn, table) for table in tables}
 
     def store_documents(
         self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
@@ -159,15 +186,19 @@ class Catalog:
         now = partial(self.layout, schema.name)
         return Layout(schema, os.path.join(self._directory, directory), now)
 
-    def _documents_in(self, txn: lmdb.Transaction) -> Iterator[bytes]:
+    def _items_in(self, txn: lmdb.Transaction) -> Iterator[tuple[bytes, bytes]]:
         cursor = txn.cursor(self._documents)
         alive = cursor.set_range(_TABLE)
         while alive and cursor.key().startswith(_TABLE):
-            yield cursor.value()
+            yield cursor.item()
             alive = cursor.next()
 
+    def _names_in(self, txn: lmdb.Transaction) -> list[str]:
+        """The names of all tables, in lower case."""
+        return [key[len(_TABLE) :].decode() for key, _ in self._items_in(txn)]
+
     def _all(self, txn: lmdb.Transaction) -> Iterator[TableSchema]:
-        for document in self._documents_in(txn):
+        for _, document in self._items_in(txn):
             yield TableSchema.from_json(json.loads(document)["schema"])
 
     def _missing(self, txn: lmdb.Transaction, table: str) -> TableNotFound:
@@ -176,6 +207,10 @@ class Catalog:
         hint = f"did you mean {close[0]}? " if close else ""
         have = f"tables: {', '.join(names)}" if names else "there are no tables yet"
         return TableNotFound(f"there is no table {table}; {hint}{have}")
+
+
+def _view_key(view: str) -> str:
+    return f"view/{view.lower()}"
 
 
 def _document_key(table: str) -> bytes:

@@ -29,6 +29,7 @@ MAP_SIZE = 16 << 30
 MAX_READERS = 1024
 PATIENCE = 10.0
 MANY = 100
+SYNC_FAILED = "sync-failed"  # a file beside LMDB's, while what was written can't be synced
 BAGS = "bags"  # a database of this name keeps any number of values under a key, in order
 _NO_ROOM = ("No space left", "Input/output error", "File too large", "quota exceeded")
 _UNREADABLE = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError)
@@ -297,9 +298,9 @@ class Environment:
     def sync(self, until: float | None = None) -> bool:
         """Hand what was written to the device, if it is to be by then; False if it is not yet.
 
-        What fails, with a `WriteError`, stays to be synced. An environment with `patience` is
-        synced later while it is written again and again: its pages are written by then, and a sync
-        would wait for each.
+        What fails, with a `WriteError`, stays to be synced, and a file beside it says why. An
+        environment with `patience` is synced later while it is written again and again: its pages
+        are written by then, and a sync would wait for each.
         """
         if self._unsynced_since is None:
             return True
@@ -311,10 +312,14 @@ class Environment:
                 self.lmdb.sync(True)
         except lmdb.Error as error:
             self._unsynced_since = since
+            with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
+                note.write(str(error))
             raise WriteError(
                 f"{self.path} could not be synced: {error}. What was written is there, but may not "
                 "survive a crash of the machine."
             ) from error
+        with suppress(OSError):
+            os.unlink(os.path.join(self.path, SYNC_FAILED))
         return True
 
     def size_on_disk(self) -> int:
@@ -379,10 +384,11 @@ class _Registry:
                 del self._open[environment.path]
                 environment.close()
 
-    def retire(self, directory: str) -> None:
-        """Let go of all environments below a directory that is about to be deleted."""
+    def remove(self, directory: str) -> None:
+        """Delete a directory, and let go of all environments below it."""
         below = os.path.join(os.path.realpath(directory), "")
-        with self.lock:
+        with self.lock:  # else one could be opened anew while its files go
+            shutil.rmtree(directory, ignore_errors=True)
             gone = [self._open.pop(path) for path in list(self._open) if path.startswith(below)]
         for environment in gone:
             environment.retire()

@@ -74,6 +74,19 @@ class Leases:
             beats.join()
             os.close(file)
 
+    @contextmanager
+    def held_if_free(self, role: str) -> Iterator[int | None]:
+        """The token of the lease, which is held in the block; None if another holds it.
+
+        There are no beats: who waits for it takes it after a while.
+        """
+        token = self.token
+        file = _opened(self._directory / f"{role}.{token}")
+        try:
+            yield token if _lock(file) and token == self.token else None
+        finally:
+            os.close(file)
+
     def is_wanted(self, role: str) -> bool:
         """Whether anyone waits for the lease."""
         file = _opened(self._wanted(role))

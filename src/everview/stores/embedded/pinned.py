@@ -6,7 +6,8 @@ keep what they were before it. If an epoch is committed meanwhile, they are open
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -15,7 +16,8 @@ from typing import Any
 import lmdb
 import pyarrow as pa
 
-from everview.errors import Damaged, DatabaseClosed, ReadOnly, TableNotFound
+from everview.errors import DatabaseError, EverviewError, NotLoaded, ReadOnly, TableNotFound
+from everview.stores.embedded import unsynced
 from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
@@ -24,6 +26,7 @@ from everview.stores.embedded.scan import undo
 from everview.stores.embedded.state import Shard
 from everview.stores.embedded.store import EmbeddedStore
 
+PATIENCE = 60.0
 Documents = dict[str, dict[str, Any]]
 
 
@@ -33,43 +36,55 @@ def is_loaded(view: Mapping[str, Any]) -> bool:
 
 
 class PinnedStore(EmbeddedStore):
-    """Views and tables of a store as of its newest epoch; only reads, until it is closed."""
+    """Views and tables of a store, by default all, as of its newest epoch; only reads, until it is
+    closed."""
 
-    def __init__(self, store: EmbeddedStore, views: Iterable[str], tables: Iterable[str]) -> None:
+    def __init__(
+        self,
+        store: EmbeddedStore,
+        views: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+    ) -> None:
         self.path = store.path
         self.durability = store.durability
         self._store = store
         self._stack = ExitStack()
-        views, tables = list(views), list(tables)
+        deadline = time.monotonic() + PATIENCE
         while not self._open(views, tables):
-            self._stack.close()
+            if time.monotonic() > deadline:
+                raise DatabaseError(
+                    f"{self.path} changed again and again while it was being opened at one epoch, "
+                    f"for {PATIENCE:.0f} seconds; pin fewer views and tables"
+                )
 
-    def _open(self, views: list[str], tables: list[str]) -> bool:
-        """False if an epoch was committed, or a view changed, before all was open."""
-        self._documents = self._read(views)
+    def _open(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> bool:
+        """False if an epoch was committed, or a view or table changed, before all was open.
+
+        What was found may be gone by then: whatever fails because of that is no one's error.
+        """
+        found = self._documents, layouts = self._store.glance(views, tables)
+        if unsynced.is_suspect(self._documents.get(unsynced.DOCUMENT)):
+            raise NotLoaded(unsynced.SUSPECT)
         try:
             self._shards = {
                 (state, number): self._hold(self._store.shard(state, number)._environment)
                 for name, document in self._documents.items()
-                if name != "epoch" and is_loaded(document)
+                if name.startswith("view/") and is_loaded(document)
                 for state in [document["states"]["view"]]
                 for number in document["shards"]
             }
-            self._regions_of = {table.lower(): self._regions_at(table) for table in tables}
-        except (Damaged, DatabaseClosed, TableNotFound):
-            if self._read(views) == self._documents:
-                self._stack.close()
+            self._regions_of = {name: self._regions_at(layout) for name, layout in layouts.items()}
+        except EverviewError:
+            self._stack.close()
+            if self._store.glance(views, tables) == found:
                 raise
             return False
-        return self._read(views) == self._documents
+        if self._store.glance(views, tables) == found:
+            return True
+        self._stack.close()
+        return False
 
-    def _read(self, views: list[str]) -> Documents:
-        names = ["epoch", *(f"view/{view.lower()}" for view in views)]
-        found = ((name, self._store.document(name)) for name in names)
-        return {name: document for name, document in found if document is not None}
-
-    def _regions_at(self, table: str) -> list[PinnedRegion]:
-        layout = self._store._layout(table)
+    def _regions_at(self, layout: Layout) -> list[PinnedRegion]:
         positions = self._documents.get("epoch", {"positions": {}})["positions"]
         at = positions.get(layout.schema.name, {})
         return [
@@ -105,6 +120,9 @@ class PinnedStore(EmbeddedStore):
 
     def _check_process(self) -> None:
         self._store._check_process()
+
+    def _let_go_of_dropped(self) -> None:
+        self._store._let_go_of_dropped()
 
     def _region(self, layout: Layout, number: int) -> Region:
         try:

@@ -9,16 +9,17 @@ to keep the order of writes for what came before.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import lmdb
@@ -54,9 +55,15 @@ from everview.stores.base import (
     WriteReport,
     change_schema,
 )
-from everview.stores.embedded import catalog, files, region
-from everview.stores.embedded.catalog import Catalog
-from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment, registry
+from everview.stores.embedded import catalog, files, region, unsynced
+from everview.stores.embedded.catalog import Catalog, Glance
+from everview.stores.embedded.environment import (
+    DURABILITIES,
+    MAP_SIZE,
+    SYNC_FAILED,
+    Environment,
+    registry,
+)
 from everview.stores.embedded.layout import Layout, stored_key
 from everview.stores.embedded.lease import Leases, locked
 from everview.stores.embedded.observers import Observers
@@ -96,6 +103,7 @@ class EmbeddedStore(Store):
         self._map_size = map_size or MAP_SIZE
         self._readonly = readonly
         self._closed = False
+        self.settles = False  # whether closing it is to sync the state of views
         self._observers = Observers()
         lock = files.open_directory(self.path, create, self._make_catalog)
         self._unlock = weakref.finalize(self, os.close, lock)
@@ -418,6 +426,10 @@ class EmbeddedStore(Store):
     def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
         return self._catalog.documents(prefix)
 
+    def glance(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> Glance:
+        """The epoch, views and tables (None: all) at one moment, as `Catalog.glance` has them."""
+        return self._catalog.glance(views, tables)
+
     def store_documents(
         self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
     ) -> None:
@@ -482,19 +494,28 @@ class EmbeddedStore(Store):
         directory = os.path.join(self.path, "state")
         return os.listdir(directory) if os.path.isdir(directory) else []
 
+    def failed_syncs(self) -> dict[str, str]:
+        """Why what was written in some directories can't be synced, as any process found."""
+        found = {}
+        for pattern in ("catalog", "tables/*/*", "state/*", "state/*/*"):
+            for note in Path(self.path).glob(f"{pattern}/{SYNC_FAILED}"):
+                with suppress(FileNotFoundError):
+                    found[str(note.parent)] = note.read_text()
+        return found
+
     def drop_state(self, state: str) -> None:
         """Delete a state; those who are reading it may end."""
-        directory = os.path.join(self.path, "state", state)
+        registry.remove(os.path.join(self.path, "state", state))
         with self._lock:
             for path in [path for path in self._regions if path.startswith(f"state/{state}/")]:
                 del self._regions[path]
-        registry.retire(directory)
-        shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:
             if self._closed:
                 return
+            if self._process == os.getpid() and self.settles:
+                unsynced.settle_if_free(self)
             self._closed = True
             if self._process == os.getpid():
                 self._let_go()
