@@ -18,3 +18,7 @@ class Facts:
     """By table; views that a plan reads are not among them."""
 
     tables: Mapping[str, TableFacts] = field(default_factory=dict)
+
+    def key_of(self, table: str) -> tuple[str, ...] | None:
+        found = self.tables.get(table)
+        return found.key if found else None

@@ -160,16 +160,16 @@ def _planned(
     relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
     facts = Facts({name: TableFacts(db.store.describe(name).key) for name in tables})
-    plan = improve(found.plan, facts)
-    over = {view: views[view] for view in sorted(plan.tables() & set(views))}
-    plan = inline_views(plan, plans)
+    over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
+    asked = inline_views(found.plan, plans)
+    plan = inline_views(improve(found.plan, facts), plans)
     return {
         "sql": query,
         "plan": plan.text,
-        "tables": sorted(plan.tables()),
+        "tables": sorted(asked.tables()),
         "widths": {table: len(columns) for table, columns in tables.items()},
         "views": {view: document["name"] for view, document in over.items()},
-        "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
+        "key": list(view_key(asked, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in found.order],
         "open": found.is_open or any(inner["open"] for inner in over.values()),
         "shards": _shards(db),
