@@ -61,6 +61,7 @@ def status(db: str, as_json: bool) -> None:
         "changes": pa.array([table.changes for table in found], pa.int64()),
         "bytes": pa.array([table.bytes for table in found], pa.int64()),
         "regions": pa.array([len(table.regions) for table in found], pa.int32()),
+        "append only": pa.array([_yes(table.append_only) for table in found], pa.string()),
     }
     click.echo(render(pa.table(columns), max(1, len(found))))
     if views:
@@ -69,6 +70,10 @@ def status(db: str, as_json: bool) -> None:
         if view["error"]:
             what = "stopped" if view["status"] == "stopped" else "not replaced"
             click.echo(f"{view['name']} is {what}: {view['error']}")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else ""
 
 
 def _of_view(view: everview.View) -> dict[str, Any]:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar
 
 from everview.schema import Column, unquoted
+
+
+def later(default: Any) -> Any:
+    """A field that nodes were once stored without: left out of their JSON while it has its default,
+    so that those nodes are still the same."""
+    return field(default=default, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Node:
 
     @cached_property
     def _inputs(self) -> tuple[Node, ...]:
-        found = (getattr(self, field.name) for field in fields(self))
+        found = (getattr(self, one.name) for one in fields(self))
         return tuple(node for value in found for node in _nodes(value))
 
     def walk(self) -> Iterator[Node]:
@@ -39,7 +45,7 @@ class Node:
 
     def with_inputs(self, change: Callable[[Node], Node]) -> Node:
         """The node with each of its inputs changed."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         return replace(self, **{name: _changed(value, change) for name, value in values.items()})
 
     def tables(self) -> set[str]:
@@ -66,13 +72,14 @@ class Node:
         return blake2b(self.text.encode(), digest_size=10).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        values = {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
-        return {"kind": self.kind, **values}
+        values = [(one, getattr(self, one.name)) for one in fields(self)]
+        given = [(one, value) for one, value in values if not one.kw_only or value != one.default]
+        return {"kind": self.kind, **{one.name: _to_json(value) for one, value in given}}
 
     @staticmethod
     def from_json(document: dict[str, Any]) -> Node:
         kind = _KINDS[document["kind"]]
-        given = [field.name for field in fields(kind) if field.name in document]
+        given = [one.name for one in fields(kind) if one.name in document]
         made: Node = kind(**{name: _from_json(document[name]) for name in given})
         return made
 
@@ -170,17 +177,22 @@ class Call:
 
 @dataclass(frozen=True)
 class Aggregate(Node):
-    """Groups by columns of the input; gives the groups' columns, then one for each call."""
+    """Groups by columns of the input; gives the groups' columns, then one for each call.
+
+    From a `growing` input no row ever goes.
+    """
 
     kind = "aggregate"
     input: Node
     groups: tuple[str, ...]
     calls: tuple[Call, ...]
+    growing: bool = later(False)
 
     def label(self) -> str:
         calls = ", ".join(map(str, self.calls))
         groups = f" by ({', '.join(self.groups)})" if self.groups else " of all rows"
-        return f"aggregate{groups}{': ' * bool(calls)}{calls}"
+        grows = ", of rows that stay" if self.growing else ""
+        return f"aggregate{groups}{': ' * bool(calls)}{calls}{grows}"
 
 
 @dataclass(frozen=True)
@@ -243,17 +255,19 @@ class Order:
 @dataclass(frozen=True)
 class TopK(Node):
     """The first rows in an order, after `offset` others; between rows that are equal in it, their
-    bytes decide."""
+    bytes decide. From a `growing` input no row ever goes."""
 
     kind = "top-k"
     input: Node
     order: tuple[Order, ...]
     limit: int
     offset: int = 0
+    growing: bool = later(False)
 
     def label(self) -> str:
         after = f" after {self.offset}" if self.offset else ""
-        return f"top {self.limit}{after} by ({', '.join(map(str, self.order))})"
+        grows = ", of rows that stay" if self.growing else ""
+        return f"top {self.limit}{after} by ({', '.join(map(str, self.order))}){grows}"
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,8 @@ def _planned(
     plans = {view: node_of(document["plan"]) for view, document in views.items()}
     relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
-    facts = Facts({name: TableFacts(db.store.describe(name).key) for name in tables})
+    schemas = {table: db.store.describe(table) for table in named}
+    facts = Facts({t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()})
     over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
     asked = inline_views(found.plan, plans)
     plan = inline_views(improve(found.plan, facts), plans)
