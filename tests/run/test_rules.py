@@ -59,6 +59,27 @@ GROWING = {
     "overall": ("SELECT max(x) AS hi, first(name) AS n FROM events WHERE x < 900", 1),
 }
 
+# each with what its source says, and whether the engine has something left to filter
+FILTERED = {
+    "dear": (
+        "SELECT id, amount FROM orders WHERE amount > 1000 AND quantity IN (1, 3, 5)",
+        "(id, amount) where amount > 1000.00 AND quantity IN (1, 3, 5)",
+        False,
+    ),
+    "negative": (
+        "SELECT count(*) AS n FROM orders WHERE amount < -12.34 AND quantity <> 3",
+        "where amount < -12.34 AND quantity <> 3",
+        False,
+    ),
+    "known": (
+        "SELECT customer, sum(f) AS s FROM orders WHERE f > 0 AND quantity >= customer "
+        "GROUP BY customer",
+        "where quantity >= customer",
+        True,
+    ),
+    "missing": ("SELECT id FROM orders WHERE amount IS NULL", "where amount IS NULL", False),
+}
+
 
 @pytest.fixture
 def db(
@@ -115,6 +136,20 @@ def test_views_without_the_state_that_a_key_makes_unnecessary(db: ev.Database) -
     for _ in range(2):
         assert not db.maintain().failed
         assert [name for name in KEYED if not db.verify(name).equal] == []
+        change(db, chance)
+
+
+def test_views_whose_conditions_are_asked_where_the_log_is_read(db: ev.Database) -> None:
+    chance = random.Random(9)
+    change(db, chance)
+    for name, (query, told, filters) in FILTERED.items():
+        db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        labels = [node.label() for node in db.view(name).plan.walk()]
+        assert told in labels[0]
+        assert any(label.startswith("filter") for label in labels) == filters
+    for _ in range(3):
+        assert not db.maintain().failed
+        assert [name for name in FILTERED if not db.verify(name).equal] == []
         change(db, chance)
 
 

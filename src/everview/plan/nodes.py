@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar
 
+from everview.plan.conditions import Condition
 from everview.schema import Column, unquoted
 
 
@@ -92,14 +93,17 @@ def node_of(text: str) -> Node:
 
 @dataclass(frozen=True)
 class Source(Node):
-    """Changes of a table; `read[i]` is the table's name of `columns[i]`."""
+    """Changes of those rows of a table for which all conditions `where` hold; `read[i]` is the
+    table's name of `columns[i]`."""
 
     kind = "source"
     table: str
     read: tuple[str, ...]
+    where: tuple[Condition, ...] = later(())
 
     def label(self) -> str:
-        return f"source {self.table} ({', '.join(self.read)})"
+        where = f" where {' AND '.join(map(str, self.where))}" if self.where else ""
+        return f"source {self.table} ({', '.join(self.read)}){where}"
 
 
 @dataclass(frozen=True)
@@ -319,7 +323,7 @@ _KINDS: dict[str, Any] = {
         *(Touched, Recompute, Replace),
     )
 }
-_PARTS: dict[str, Any] = {part.__name__: part for part in (Column, Call, Order)}
+_PARTS: dict[str, Any] = {part.__name__: part for part in (Column, Call, Order, Condition)}
 
 
 def _nodes(value: Any) -> tuple[Node, ...]:
@@ -337,7 +341,7 @@ def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
 def _to_json(value: Any) -> Any:
     if isinstance(value, Column):
         return {"part": "Column", **value.to_json()}
-    if isinstance(value, Call | Order):
+    if isinstance(value, Call | Order | Condition):
         return {"part": type(value).__name__, **vars(value)}
     if isinstance(value, tuple):
         return [_to_json(one) for one in value]
@@ -352,8 +356,9 @@ def _from_json(value: Any) -> Any:
     part = value.get("part")
     if part is None:
         return Node.from_json(value)
-    fields_ = {name: field for name, field in value.items() if name != "part"}
-    return Column.from_json(fields_) if part == "Column" else _PARTS[part](**fields_)
+    if part == "Column":
+        return Column.from_json(value)
+    return _PARTS[part](**{name: _from_json(one) for name, one in value.items() if name != "part"})
 
 
 OPERATORS = (Aggregate, Join, Threshold, TopK, Touched, Replace)
