@@ -70,6 +70,7 @@ class TableStatus:
     rows: int
     bytes: int
     changes: int
+    append_only: bool
     regions: list[RegionStatus]
 
 
@@ -93,9 +94,15 @@ class Database(Closing):
         key: str | Sequence[str],
         regions: int = DEFAULT_REGIONS,
         observers: Sequence[str] = (),
+        append_only: bool = False,
     ) -> Table:
-        """Create a table from an Arrow schema or {column: SQL type}."""
-        schema = TableSchema.of(name, columns, key, regions=regions, observers=tuple(observers))
+        """Create a table from an Arrow schema or {column: SQL type}.
+
+        Of one that is `append_only`, rows are neither changed nor deleted: such writes raise
+        `AppendOnly`, and views over it keep less.
+        """
+        options = {"regions": regions, "observers": tuple(observers), "append_only": append_only}
+        schema = TableSchema.of(name, columns, key, **options)
         self.store.create_table(schema)
         return self.table(name)
 
@@ -264,6 +271,7 @@ class Database(Closing):
                     rows=sum(r.rows for r in regions),
                     bytes=sum(r.bytes for r in regions),
                     changes=sum(r.log.last - r.log.first + 1 for r in regions),
+                    append_only=self.store.describe(name).append_only,
                     regions=regions,
                 )
             )

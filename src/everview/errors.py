@@ -7,6 +7,7 @@
     ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey · Outdated
     │                      InvalidHistory
     ├── WriteError         WriteRejected · ObserverFailed · PartialWrite · StoreFull
+    │                      AppendOnly
     ├── LogError           LogTrimmed · UnknownConsumer
     └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable · Overflow
 
@@ -183,6 +184,12 @@ class StoreFull(WriteError):
     """No room on disk or in the memory map; nothing of the region's write remains."""
 
     code = "EV404"
+
+
+class AppendOnly(WriteError):
+    """A change or a deletion of a row of an append-only table; nothing was written."""
+
+    code = "EV405"
 
 
 class LogError(EverviewError):

@@ -19,7 +19,8 @@ SHOWN_ROWS, SHOWN_WIDTH = 20, 40
 
 
 class Result:
-    """Rows of a query, or for a statement that returns none, a `message` of what it did.
+    """Rows of a query, or for a statement that returns none, a `message` of what it did; with rows,
+    what is to be said beside them.
 
     `count` is the number of rows returned, inserted, updated or deleted.
     """
@@ -54,7 +55,8 @@ class Result:
             yield from batch.to_pylist()
 
     def __repr__(self) -> str:
-        return self.message if not self.columns else render(self._table)
+        shown = render(self._table) if self.columns else ""
+        return "\n".join(filter(None, [shown, self.message]))
 
 
 def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:

@@ -166,7 +166,7 @@ class TableSchema:
 
     `observers` are 'module:Class' names that every writing process loads and attaches. `widths`
     has the number of columns at creation and after each change: columns are only added, at the
-    end.
+    end. Rows of an `append_only` table are neither changed nor deleted.
     """
 
     name: str
@@ -175,6 +175,7 @@ class TableSchema:
     regions: int = DEFAULT_REGIONS
     observers: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
+    append_only: bool = False
     _lower: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -295,6 +296,7 @@ class TableSchema:
             "observers": list(self.observers),
             "version": self.version,
             "widths": list(self.widths),
+            "append_only": self.append_only,
         }
 
     @classmethod
@@ -306,6 +308,7 @@ class TableSchema:
             regions=document["regions"],
             observers=tuple(document["observers"]),
             widths=tuple(document.get("widths", ())),
+            append_only=document.get("append_only", False),
         )
 
 

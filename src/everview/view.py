@@ -70,10 +70,15 @@ class View:
         return dict(self._document()["views"])
 
     @property
+    def tables(self) -> list[str]:
+        """The tables that it reads, itself or through views; its plan may do without some."""
+        return list(self._document()["tables"])
+
+    @property
     def table_columns(self) -> dict[str, tuple[str, ...]]:
         """The columns that its tables had when it was made: those are what its query is about."""
         widths = self._document().get("widths", {})
-        schemas = {table: self._store.describe(table) for table in self.plan.tables()}
+        schemas = {table: self._store.describe(table) for table in self.tables}
         return {
             table: schema.names[: widths.get(table, schema.widths[0])]
             for table, schema in schemas.items()
@@ -107,7 +112,7 @@ class View:
     @property
     def freshness(self) -> timedelta:
         """The age of the oldest change that the view does not include; zero if it has all."""
-        oldest = oldest_pending(self._store, self.plan.tables(), self.positions)
+        oldest = oldest_pending(self._store, self.tables, self.positions)
         return timedelta(seconds=age_of(oldest))
 
     @property

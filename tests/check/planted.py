@@ -20,6 +20,7 @@ from everview import view
 from everview.delta import WEIGHT
 from everview.operators.aggregate import AggregateOperator
 from everview.operators.sink import ViewSink
+from everview.plan.nodes import Source
 from everview.run import maintainer, workers
 from everview.stores.base import DELETE
 from everview.stores.embedded import EmbeddedStore, lease, log, state
@@ -150,11 +151,9 @@ def forget_one_regions_range(patch: Patch) -> None:
     """An epoch has no changes of one region."""
     original = workers._deltas
 
-    def deltas(
-        step: workers.Step, table: str, names: list[str], regions: list[int]
-    ) -> Iterator[pa.Table]:
-        kept = [region for region in regions if (table, region) != FORGOTTEN]
-        return original(step, table, names, kept)
+    def deltas(step: workers.Step, source: Source, regions: list[int]) -> Iterator[pa.Table]:
+        kept = [region for region in regions if (source.table, region) != FORGOTTEN]
+        return original(step, source, kept)
 
     patch.setattr(workers, "_deltas", deltas)
 

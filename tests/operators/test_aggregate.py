@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import reduce
@@ -252,6 +253,32 @@ def test_partial_sums_give_what_the_rows_give(
     given_ = in_two_parts(delta_of(history, WIDE)).schema
     assert given_.names == [column.name for column in operator.partial_columns]
     assert given_.types == [column.type for column in operator.partial_columns]
+
+
+@settings(max_examples=150)
+@given(
+    calls=st.lists(st.sampled_from(EXTREMES + DISTINCT + SUMS), min_size=1, max_size=5).map(tuple),
+    history=histories(WIDE_ROWS),
+    step=STEPS,
+    groups=GROUPS,
+)
+@example(calls=EXTREMES, history=NANS, step=1, groups=())
+@example(calls=EXTREMES, history=[(NOTHING, 1), (A_ROW, 1)], step=1, groups=("h",))
+def test_of_rows_that_stay_no_values_are_kept_for_min_and_max(
+    maintain: Maintain, calls: Calls, history: History, step: int, groups: tuple[str, ...]
+) -> None:
+    history = [(row, abs(weight)) for row, weight in history]
+    node = replace(aggregate(groups, calls), growing=True)
+    views, left = maintain(node, in_steps(history, step, WIDE))
+    assert views == [recomputed(node, rows) for rows in prefixes(history, step)]
+    if not any(call.distinct for call, _ in calls):
+        assert left == sum(views[-1].values() if views else ())
+
+
+def test_a_row_of_those_that_stay_can_not_go(maintain: Maintain) -> None:
+    node = replace(aggregate(("g",), EXTREMES), growing=True)
+    with pytest.raises(Damaged, match="none ever goes"):
+        maintain(node, in_steps([(A_ROW, 2), (A_ROW, -1)], 1, WIDE))
 
 
 @pytest.mark.parametrize("calls", [EXTREMES, DISTINCT, DOUBLES, DISTINCT[-1:], EXTREMES[:1]])

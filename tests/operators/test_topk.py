@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -113,6 +114,38 @@ def test_long_strings_are_in_order_however_much_of_them_agrees(
 ) -> None:
     order = (Order("a", descending, False), Order("b", not descending, True))
     check(maintain, top("STRING", order, limit), history, step)
+
+
+@given(
+    case=cases(),
+    order=ORDERS,
+    limit=st.sampled_from([0, 1, 2, 5]),
+    offset=st.integers(0, 2),
+    step=STEPS,
+)
+@example(case=("INT", [((1, 1, "s"), 3), ((0, 1, "s"), 1)]), order=UP, limit=2, offset=1, step=1)
+@example(case=("INT", [((1, 1, LONG), 1), ((1, 1, "s"), 1)]), order=(), limit=1, offset=0, step=1)
+def test_of_rows_that_stay_only_the_first_are_kept(
+    maintain: Maintain,
+    case: tuple[str, History],
+    order: tuple[Order, ...],
+    limit: int,
+    offset: int,
+    step: int,
+) -> None:
+    kind, history = case
+    history = [(row, abs(weight)) for row, weight in history]
+    node = replace(top(kind, order, limit), offset=offset)
+    wanted, _ = maintain(node, in_steps(history, step, node.columns))
+    views, left = maintain(replace(node, growing=True), in_steps(history, step, node.columns))
+    assert views == wanted
+    assert left <= limit + offset
+
+
+def test_a_row_of_those_that_stay_can_not_go(maintain: Maintain) -> None:
+    node = replace(top("INT", UP, 2), growing=True)
+    with pytest.raises(Damaged, match="none ever goes"):
+        maintain(node, in_steps([((1, 1, "s"), 1), ((1, 1, "s"), -1)], 1, node.columns))
 
 
 @pytest.mark.parametrize("order", [UP, ()])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from everview.plan.conditions import Condition
 from everview.plan.explain import INCREMENTAL, REREADS, as_text, explain, readable_bytes
 from everview.plan.nodes import (
     Aggregate,
@@ -170,6 +172,15 @@ def test_long_labels_are_cut_where_they_say_least_and_whole_in_the_document(widt
     assert f"filter ({names[0]} > 7)" in text
     assert f"project {computed[:20]}" in text
     assert f"source wide ({names[0]}, … 19 more)" in text or width > 110
+
+
+def test_of_a_source_its_conditions_are_shown_rather_than_its_columns() -> None:
+    names = [f"column_number_{i}" for i in range(9)]
+    where = (Condition("day", ">", ("1995-03-15",)),)
+    plan = replace(source("wide", *names), where=where)
+    document = explain(plan, (names[0],))
+    assert f"{names[8]}) where day > '1995-03-15' " in as_text(document, 400)
+    assert " source wide (9 columns) where day > '1995-03-15' " in as_text(document)
 
 
 def test_bytes_are_readable() -> None:

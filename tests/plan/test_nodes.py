@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 
 from everview.plan.keys import view_key
-from everview.plan.nodes import Aggregate, Call, Filter, Node, Project, Source
+from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Source
 from everview.schema import Column, quoted
 
 ID, NAME = Column("id_0", pa.int64(), False), Column("na`me_1", pa.decimal128(38, 3))
@@ -32,6 +33,13 @@ def test_a_plan_comes_back_from_json_as_it_was() -> None:
     assert Node.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+def test_what_came_later_leaves_nodes_that_do_not_have_it_as_they_were() -> None:
+    assert "growing" not in COUNTED.to_json()
+    grown = replace(COUNTED, growing=True)
+    assert Node.from_json(grown.to_json()) == grown
+    assert grown.identity != COUNTED.identity
+
+
 def test_groups_are_the_key_of_a_view_that_shows_them() -> None:
     assert key_of(shown(COUNTED, n="call_0", who="na`me_1")) == ("who",)
     assert key_of(shown(COUNTED, n="call_0")) == ("n",)
@@ -42,3 +50,12 @@ def test_the_key_of_its_table_is_the_key_of_a_view_that_shows_it() -> None:
     assert key_of(shown(SOURCE, name="na`me_1")) == ("name",)
     narrow = Source((NAME,), "t", ("name",))
     assert key_of(shown(narrow, name="na`me_1", again="na`me_1")) == ("name", "again")
+
+
+def test_a_full_join_of_two_single_rows_may_have_two() -> None:
+    single = Aggregate((COUNTED.columns[1],), SOURCE, (), (Call("count", None),))
+    other = replace(single, columns=(Column("other", pa.int64(), False),))
+    columns = (*single.columns, *other.columns)
+    joined = Join(columns, single, other, "full", ("call_0",), ("other",), (False,), False)
+    assert key_of(joined) == ("call_0", "other")
+    assert key_of(replace(joined, how="left")) == ()

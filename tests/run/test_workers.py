@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.plan.conditions import Condition
+from everview.plan.nodes import Source
 from everview.run.workers import Step, _deltas
 
 OLD = {"id": 1, "n": 5, "x": 0.0, "s": "a", "d": None, "tags": ["t"], "note": "old"}
@@ -21,12 +23,16 @@ def table(db: ev.Database) -> ev.Table:
     )
 
 
-def read(table: ev.Table, after: int, names: list[str]) -> list[tuple[Any, ...]]:
+def read(
+    table: ev.Table, after: int, names: list[str], where: tuple[Condition, ...] = ()
+) -> list[tuple[Any, ...]]:
     """The delta of the changes after a position: rows with their weights, sorted by weight."""
     last = table.log()[0].last
     store = table._store
     step = Step(store.path, "never", (0,), 0, 1, {"t": {0: after}}, {"t": {0: last}})
-    rows = [tuple(row.values()) for d in _deltas(step, "t", names, [0]) for row in d.to_pylist()]
+    columns = tuple(map(table.schema.column, names))
+    source = Source(columns, "t", tuple(names), where=where)
+    rows = [tuple(row.values()) for d in _deltas(step, source, [0]) for row in d.to_pylist()]
     return sorted(rows, key=lambda row: row[-1])
 
 
@@ -68,3 +74,31 @@ def test_rows_that_come_and_go_are_told_whatever_is_in_them(table: ev.Table) -> 
     table.put(OLD | {"n": None})
     table.put(OLD | {"n": None, "note": "again"})
     assert read(table, before, ["n"]) == [(None, -1), (None, 1)]
+
+
+def test_each_image_of_a_row_is_held_against_the_conditions(table: ev.Table) -> None:
+    where = (Condition("n", ">=", ("5",)), Condition("note", "<>", ("hidden",)))
+    table.put([OLD, OLD | {"id": 2, "n": 4}, OLD | {"id": 3, "n": None}])
+    assert read(table, 0, ["id", "s"], where) == [(1, "a", 1)]
+
+    def after(**change: Any) -> list[tuple[Any, ...]]:
+        before = table.log()[0].last
+        table.put(OLD | change)
+        return read(table, before, ["id", "s"], where)
+
+    assert after(n=4) == [(1, "a", -1)]
+    assert after(n=3) == []
+    assert after(n=9) == [(1, "a", 1)]
+    assert after(n=8) == []  # what is read of it is as it was
+    assert after(n=8, s="b") == [(1, "a", -1), (1, "b", 1)]
+    assert after(n=8, s="b", note="hidden") == [(1, "b", -1)]
+    assert after(id=2, n=None) == []
+
+
+def test_a_load_has_the_rows_that_pass(table: ev.Table) -> None:
+    table.put([OLD | {"id": i, "n": i} for i in range(10)])
+    step = Step(table._store.path, "never", (0,), 0, 1, None, {"t": {0: table.log()[0].last}})
+    column = table.schema.column("s")
+    source = Source((column,), "t", ("s",), where=(Condition("n", ">", ("6",)),))
+    found = [row for d in _deltas(step, source, [0]) for row in d.to_pylist()]
+    assert [tuple(row.values()) for row in found] == [("a", 1)] * 3

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from everview.errors import (
+    AppendOnly,
     InvalidSchema,
     InvalidSql,
     TableExists,
@@ -66,6 +67,23 @@ def test_keys_options_and_not_null(db, definition):
     assert schema.key == ("b", "a")
     assert schema.regions == 3
     assert [column.nullable for column in schema.columns] == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    "options", ["WITH (append_only = true)", "TBLPROPERTIES ('append_only' = 'TRUE')"]
+)
+def test_an_append_only_table_says_so_and_refuses_changes(db, options):
+    db.sql(f"CREATE TABLE t (id INT PRIMARY KEY, name STRING) {options}")
+    db.sql("CREATE TABLE u (id INT PRIMARY KEY) WITH (append_only = false)")
+    assert [table.append_only for table in db.status()] == [True, False]
+    assert "append-only" in repr(db.sql("DESCRIBE t"))
+    assert "append-only" not in repr(db.sql("DESCRIBE u"))
+    db.sql("INSERT INTO t VALUES (1, 'ada'), (2, 'bob')")
+    with pytest.raises(AppendOnly, match="table t is append-only: its row with id = 2 can't be ch"):
+        db.table("t").put([{"id": 2, "name": "cy"}])
+    with pytest.raises(AppendOnly, match="id = 1 can't be deleted"):
+        db.table("t").delete([1])
+    assert db.table("t").get(2) == {"id": 2, "name": "bob"}
 
 
 def test_a_column_may_be_the_primary_key_itself(db):
@@ -182,6 +200,11 @@ def test_other_changes_are_refused_with_what_to_write(db, change, error, message
         ("CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a))", InvalidSql, "more than one PRIM"),
         ("CREATE TABLE t (a INT PRIMARY KEY) USING delta", UnsupportedSql, "USING DELTA is not"),
         ("CREATE TABLE t (a INT PRIMARY KEY) WITH (x = 1)", InvalidSql, "the options are regions"),
+        (
+            "CREATE TABLE t (a INT PRIMARY KEY) WITH (append_only = 2)",
+            InvalidSql,
+            "append_only = t",
+        ),
         ("CREATE TABLE t (a INT PRIMARY KEY) WITH (regions = -1)", InvalidSql, "regions = -1: the"),
         ("CREATE TABLE t (a INT PRIMARY KEY) nonsense", InvalidSql, "can't be read; write CREATE"),
         ("CREATE TABLE t AS SELECT 1", UnsupportedSql, "then INSERT INTO name SELECT"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from everview.errors import (
+    AppendOnly,
     InvalidSchema,
     LogError,
     LogTrimmed,
@@ -25,7 +27,7 @@ from everview.errors import (
 )
 from everview.intake import keys_to_arrow, rows_to_arrow
 from everview.schema import Column, TableSchema, columns_of
-from everview.stores.base import Observer, Store, Write, change_schema
+from everview.stores.base import Observer, Store, Write, WriteReport, change_schema
 from tests.stores.conftest import SCHEMA, keys, rows
 
 ADA = ("north", 1, "ada", "10.00")
@@ -420,6 +422,47 @@ class TestObservers:
             accounts.put("accounts", rows(("x", 1, "mallory", None)))
         accounts.detach("accounts", name)
         assert accounts.put("accounts", rows(("x", 1, "mallory", None))).rows == 1
+
+
+class TestAppendOnlyTables:
+    @pytest.fixture
+    def events(self, store: Store) -> Store:
+        """A table `accounts` that is append-only, with rows in more than one region."""
+        store.create_table(replace(SCHEMA, append_only=True))
+        store.put("accounts", rows(ADA, BOB, CY))
+        return store
+
+    def test_they_are_described_as_such(self, events: Store) -> None:
+        assert events.describe("accounts").append_only
+        assert not TableSchema.from_json({**SCHEMA.to_json(), "append_only": False}).append_only
+
+    def test_rows_come(self, events: Store) -> None:
+        assert events.put("accounts", rows(("west", 1, "dan", None))).rows == 1
+        assert len(content(events)) == 4
+
+    def test_a_row_that_is_there_already_is_no_change(self, events: Store) -> None:
+        assert events.put("accounts", rows(ADA, ("west", 1, "dan", None), CY)).rows == 1
+        assert events.put("accounts", rows(ADA, BOB)) == WriteReport(0, {})
+        assert [change["before"] for change in all_changes(events)] == [None] * 4
+
+    def test_also_where_columns_were_added_since(self, events: Store) -> None:
+        events.add_columns("accounts", [Column("x", pa.int8())])
+        assert events.put("accounts", rows(ADA)).rows == 0
+
+    def test_changes_are_refused_with_the_key_and_nothing_is_written(self, events: Store) -> None:
+        many = [(branch, 9, "new", None) for branch in "abcdefgh"]  # of all regions
+        with pytest.raises(AppendOnly, match=r"accounts .* branch = 'north', id = 2 can't be chan"):
+            events.put("accounts", rows(*many, ("north", 2, "bob", "1.00")))
+        assert content(events) == [tuple(row.values()) for row in rows(ADA, BOB, CY).to_pylist()]
+        assert len(all_changes(events)) == 3
+
+    def test_deletions_are_refused_of_rows_that_are_there(self, events: Store) -> None:
+        with pytest.raises(AppendOnly, match="branch = 'south', id = 1 can't be deleted"):
+            events.delete("accounts", keys(("north", 7), ("south", 1)))
+        assert events.delete("accounts", keys(("north", 7))).rows == 0
+        with pytest.raises(AppendOnly, match="can't be deleted"):
+            events.test_and_set("accounts", keys(("north", 1)), None, expected=rows(ADA))
+        assert len(content(events)) == 3
 
 
 NESTED = TableSchema.of(

@@ -97,7 +97,7 @@ def _pinned(db: Database, view: View) -> tuple[int, Positions, pa.Table]:
     with db.pin(view.name) as pin:
         pinned = pin.view(view.name)
         positions = pinned.positions or pin.positions
-        return pinned.epoch, {t: positions[t] for t in view.plan.tables()}, pinned.to_arrow()
+        return pinned.epoch, {t: positions[t] for t in view.tables}, pinned.to_arrow()
 
 
 def _rows(table: pa.Table) -> list[Row]:

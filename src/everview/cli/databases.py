@@ -63,6 +63,7 @@ def status(db: str, as_json: bool) -> None:
         "changes": pa.array([table.changes for table in found], pa.int64()),
         "bytes": pa.array([table.bytes for table in found], pa.int64()),
         "regions": pa.array([len(table.regions) for table in found], pa.int32()),
+        "append only": pa.array([_yes(table.append_only) for table in found], pa.string()),
     }
     click.echo(render(pa.table(columns), max(1, len(found))))
     if views:
@@ -73,6 +74,10 @@ def status(db: str, as_json: bool) -> None:
             click.echo(f"{view['name']} is {what}: {view['error']}")
     for directory, error in failed.items():
         click.echo(f"{directory} can't be synced and may not survive a crash: {error}")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else ""
 
 
 def _of_view(view: everview.View) -> dict[str, Any]:

@@ -69,3 +69,5 @@ def _print(result: Result, format: str, limit: int | None) -> None:
         return
     table = result.to_arrow()
     print_rows(table.schema, iter(table.to_batches()), format, limit)
+    if result.message:
+        click.echo(result.message, err=format != "table")

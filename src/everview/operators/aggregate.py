@@ -19,6 +19,7 @@ from everview.errors import Damaged, Overflow
 from everview.operators import moments, sums
 from everview.operators.bags import whole
 from everview.operators.base import Operator, State
+from everview.operators.extremes import Extreme
 from everview.operators.values import Values
 from everview.plan.nodes import Aggregate, Call
 from everview.schema import Column, has_floats
@@ -31,7 +32,8 @@ class AggregateOperator(Operator):
 
     Law:   sum of outputs == aggregate(sum of inputs). A group without rows disappears; the one
            group of a global aggregate never does, once a delta (of weight 0) has made it.
-    State: group -> counts and exact sums; for min, max and DISTINCT also the argument's values.
+    State: group -> counts and exact sums; for min, max and DISTINCT also the argument's values, or
+           if no row ever goes, of min and max the value itself.
     Cost:  one state read and one write for each group of the delta.
     """
 
@@ -40,19 +42,28 @@ class AggregateOperator(Operator):
         self._keys = GroupCodec([node.input.column(name) for name in node.groups])
         free = _free_prefix(node.groups)
         self._rows = f"{free}rows"
-        wanted = dict.fromkeys(_arguments(call) for call in node.calls if call.argument)
+        grown = [call for call in node.calls if node.growing and call.function in ("min", "max")]
+        self._extremes = {
+            call: Extreme(node.input.column(call.argument or ""), call.function == "max", name)
+            for call in sorted(set(grown), key=str)
+            for name in [f"{free}{call}"]
+        }
+        others = [call for call in node.calls if call.argument and call not in self._extremes]
+        wanted = dict.fromkeys(map(_arguments, others))
         self._arguments = {
             given: _Argument(node, given, f"{free}{i}_")
             for i, given in enumerate(sorted(wanted, key=str))
         }
-        valued = sorted({call.argument for call in node.calls if call.argument and _valued(call)})
+        valued = sorted({call.argument or "" for call in others if _valued(call)})
         self._values = {
             name: Values(node.input.column(name), tag, self._keys)
             for tag, name in enumerate(valued, 1)
         }
         columns = [c for argument in self._arguments.values() for c in argument.columns]
+        columns += [extreme.column for extreme in self._extremes.values()]
         self.columns = (Column(self._rows, pa.int64(), False), *columns)
         self._texts = {c.name: a.text for a in self._arguments.values() for c in a.columns}
+        self._adding = {one.column.name: one.added for one in self._extremes.values()}
         self._codec = BareCodec(self.columns)
         self._schema = pa.schema([pa.field(c.name, c.type, False) for c in self.columns])
         self._output = pa.schema([pa.field(c.name, c.type) for c in node.columns])
@@ -80,9 +91,11 @@ class AggregateOperator(Operator):
             return weighted(self._output.empty_table(), 0)
         groups = _Groups(delta, self._keys, self._node.groups)
         keys = groups.keys.to_pylist()
-        least_before = self._extremes(keys, state)
+        least_before = self._least(keys, state)
         if WEIGHT in delta.column_names:
             weights = weights_of(delta)
+            if self._node.growing and np.any(weights < 0):
+                raise Damaged("an aggregate has lost a row of tables of which none ever goes")
             events = {n: v.change(delta, weights, state) for n, v in self._values.items()}
             changes = self._changes(delta, groups, events)
         else:
@@ -100,7 +113,7 @@ class AggregateOperator(Operator):
             exists = (rows > 0).astype(np.int64)
         values = self._codec.encode(after.combine_chunks().to_batches()[0]).to_pylist()
         state.put_many(keys, [v if e else b"" for v, e in zip(values, exists, strict=True)])
-        least_after = self._extremes(keys, state)
+        least_after = self._least(keys, state)
         went = weighted(self._results(groups, before, least_before), -existed)
         came = weighted(self._results(groups, after, least_after), exists)
         return without_zeros(pa.concat_tables([went, came]))
@@ -118,13 +131,14 @@ class AggregateOperator(Operator):
             if argument.distinct:
                 values = [one.take(pa.array(places)) for one in values]
             arrays += argument.change(values, changed, groups.ids[places], len(groups))
-        return arrays
+        extremes = self._extremes.values()
+        return arrays + [one.change(delta, groups.ids, len(groups)) for one in extremes]
 
     def _added(self, groups: _Groups, before: pa.Table, changes: list[pa.Array]) -> pa.Table:
-        arrays = [
-            self._fitting(f.name, f.type, groups, sums.added, whole(before[f.name]), change)
-            for f, change in zip(self._schema, changes, strict=True)
-        ]
+        arrays = []
+        for f, change in zip(self._schema, changes, strict=True):
+            add = self._adding.get(f.name, sums.added)
+            arrays.append(self._fitting(f.name, f.type, groups, add, whole(before[f.name]), change))
         return pa.table(arrays, schema=self._schema)
 
     def _read(self, values: list[bytes]) -> pa.Table:
@@ -139,21 +153,22 @@ class AggregateOperator(Operator):
         filled = [spread[f.name].fill_null(sums.zero(f.type)) for f in self._schema]
         return pa.table(filled, schema=self._schema)
 
-    def _extremes(self, groups: list[bytes], state: State) -> dict[Call, pa.Array]:
+    def _least(self, groups: list[bytes], state: State) -> dict[Call, pa.Array]:
+        """The least or greatest of values that are all kept."""
         return {
             call: self._values[call.argument].extremes(groups, call.function == "max", state)
             for call in self._node.calls
-            if call.argument and call.function in ("min", "max")
+            if call.argument and call.function in ("min", "max") and call not in self._extremes
         }
 
-    def _results(
-        self, groups: _Groups, state: pa.Table, extremes: dict[Call, pa.Array]
-    ) -> pa.Table:
+    def _results(self, groups: _Groups, state: pa.Table, least: dict[Call, pa.Array]) -> pa.Table:
         arrays = [groups.rows[name] for name in self._node.groups]
         outputs = self._node.columns[len(self._node.groups) :]
         for call, column in zip(self._node.calls, outputs, strict=True):
-            if call in extremes:
-                arrays.append(extremes[call])
+            if call in least:
+                arrays.append(least[call])
+            elif call in self._extremes:
+                arrays.append(self._extremes[call].values(state))
             else:
                 arrays.append(self._result(call, column.type, groups, state))
         return pa.table(arrays, schema=self._output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 import numpy as np
@@ -11,7 +12,8 @@ import pyarrow.compute as pc
 from everview.codec import KeyCodec
 from everview.codec.buffers import binary_array, data_of, offsets_of
 from everview.delta import weighted
-from everview.operators.bags import BagRows, bagged
+from everview.errors import Damaged
+from everview.operators.bags import Bagged, BagRows, bagged
 from everview.operators.base import Operator, State
 from everview.plan.nodes import Order, TopK
 from everview.schema import Column, is_variable
@@ -24,26 +26,54 @@ class TopKOperator(Operator):
     """Keep all rows in order and give the first k; rows that tie come in the order of their bytes.
 
     Law:   sum of outputs == the first k of (sum of inputs).
-    State: sort key -> rows.
+    State: sort key -> rows; if no row ever goes, only the first k.
     Cost:  one write for each changed row, and k rows read twice.
     """
 
     def __init__(self, node: TopK) -> None:
         self._limit = node.limit
         self._offset = node.offset
+        self._growing = node.growing
         self._names = node.names()
         self._keys = [_SortKey(node.column(order.column), order) for order in node.order]
         self._rows = BagRows(node.columns)
 
     def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
         (delta,) = inputs
-        changed = bagged(delta, self._key(delta), self._rows.encode(delta))
         before = self._first(state)
-        changed.change(state)
+        if self._growing:
+            self._keep_first(delta, state)
+        else:
+            self._bagged(delta).change(state)
         after = self._first(state)
         went = weighted(*before)
         came = weighted(*after)
         return pa.concat_tables([_negative(went), came])
+
+    def _bagged(self, delta: pa.Table) -> Bagged:
+        return bagged(delta, self._key(delta), self._rows.encode(delta))
+
+    def _keep_first(self, delta: pa.Table, state: State) -> None:
+        """Add rows to those kept, and let go of what is not among the first any more."""
+        room = self._offset + self._limit
+        added = self._bagged(delta)
+        if np.any(added.weights < 0):
+            raise Damaged("a row has gone of tables of which none ever goes")
+        last = int(np.searchsorted(np.cumsum(added.weights), room))
+        if last < len(added.keys):  # of all rows only those up to the key of the last
+            first = np.zeros(len(added.unique), np.bool_)
+            first[: added.which[last] + 1] = True
+            added = added.under(first)
+        added.change(state)
+        rows, surplus = [], []
+        for row, count in list(self._ordered(state)):
+            kept = min(count, room)
+            room -= kept
+            if count > kept:
+                rows.append(row)
+                surplus.append(kept - count)
+        if rows:
+            self._bagged(weighted(self._rows.decode(rows), np.array(surplus))).change(state)
 
     def _key(self, rows: pa.Table) -> pa.BinaryArray:
         if not self._keys:
@@ -55,18 +85,22 @@ class TopKOperator(Operator):
         found: list[bytes] = []
         counts: list[int] = []
         skip, room = self._offset, self._limit
+        for row, count in self._ordered(state):
+            if room <= 0:
+                break
+            passed = min(count, skip)
+            skip -= passed
+            if count > passed:
+                found.append(row)
+                counts.append(min(count - passed, room))
+                room -= count - passed
+        return self._rows.decode(found), np.array(counts, np.int64)
+
+    def _ordered(self, state: State) -> Iterator[tuple[bytes, int]]:
+        """The rows that are kept, in order, and how often each is there."""
         for key, tied in groupby(state.scan_bags(), lambda entry: entry[0][:LONG]):
             entries = ((row, count) for _, row, count in tied)
-            for row, count in self._sorted(list(entries)) if len(key) == LONG else entries:
-                if room <= 0:
-                    return self._rows.decode(found), np.array(counts, np.int64)
-                passed = min(count, skip)
-                skip -= passed
-                if count > passed:
-                    found.append(row)
-                    counts.append(min(count - passed, room))
-                    room -= count - passed
-        return self._rows.decode(found), np.array(counts, np.int64)
+            yield from self._sorted(list(entries)) if len(key) == LONG else entries
 
     def _sorted(self, entries: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
         """Rows whose keys were cut, in the order of their whole keys."""

@@ -244,6 +244,12 @@ def _cut(label: str, room: int) -> str:
     room = max(room, _OWN_WIDTH)
     if len(label) <= room:
         return label
+    columns, where, conditions = label.partition(") where ")
+    if where:  # a source, whose columns say less than its conditions
+        name, _, listed = columns.partition(" (")
+        count = listed.count(", ") + 1
+        text = f"{name} ({count} column{'s' * (count > 1)}) where {conditions}"
+        return text if len(text) <= room else f"{text[: room - 1]}…"
     parts, separator = _split(label)
     for shown in range(len(parts) - 1, 0, -1):
         text = separator.join(parts[:shown]) + separator.rstrip()

@@ -7,8 +7,7 @@ inner view, and have its state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any
+from functools import partial
 
 from everview.plan.nodes import Node, Project, Source
 from everview.schema import quoted
@@ -18,11 +17,4 @@ def inline_views(plan: Node, views: Mapping[str, Node]) -> Node:
     """The plan with the plans of views, by name, in place of sources that are called so."""
     if isinstance(plan, Source) and plan.table in views:
         return Project(plan.columns, views[plan.table], tuple(map(quoted, plan.read)))
-    changed = {field.name: _inlined(getattr(plan, field.name), views) for field in fields(plan)}
-    return replace(plan, **changed)
-
-
-def _inlined(value: Any, views: Mapping[str, Node]) -> Any:
-    if isinstance(value, Node):
-        return inline_views(value, views)
-    return tuple(_inlined(one, views) for one in value) if isinstance(value, tuple) else value
+    return plan.with_inputs(partial(inline_views, views=views))

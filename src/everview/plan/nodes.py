@@ -8,13 +8,20 @@ plan a node stands: equal parts of different queries are equal nodes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar
 
+from everview.plan.conditions import Condition
 from everview.schema import Column, unquoted
+
+
+def later(default: Any) -> Any:
+    """A field that nodes were once stored without: left out of their JSON while it has its default,
+    so that those nodes are still the same."""
+    return field(default=default, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,18 @@ class Node:
 
     @cached_property
     def _inputs(self) -> tuple[Node, ...]:
-        found = (getattr(self, field.name) for field in fields(self))
+        found = (getattr(self, one.name) for one in fields(self))
         return tuple(node for value in found for node in _nodes(value))
 
     def walk(self) -> Iterator[Node]:
         for node in self.inputs():
             yield from node.walk()
         yield self
+
+    def with_inputs(self, change: Callable[[Node], Node]) -> Node:
+        """The node with each of its inputs changed."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: _changed(value, change) for name, value in values.items()})
 
     def tables(self) -> set[str]:
         """The tables whose changes reach this node."""
@@ -61,13 +73,14 @@ class Node:
         return blake2b(self.text.encode(), digest_size=10).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        values = {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
-        return {"kind": self.kind, **values}
+        values = [(one, getattr(self, one.name)) for one in fields(self)]
+        given = [(one, value) for one, value in values if not one.kw_only or value != one.default]
+        return {"kind": self.kind, **{one.name: _to_json(value) for one, value in given}}
 
     @staticmethod
     def from_json(document: dict[str, Any]) -> Node:
         kind = _KINDS[document["kind"]]
-        given = [field.name for field in fields(kind) if field.name in document]
+        given = [one.name for one in fields(kind) if one.name in document]
         made: Node = kind(**{name: _from_json(document[name]) for name in given})
         return made
 
@@ -80,14 +93,17 @@ def node_of(text: str) -> Node:
 
 @dataclass(frozen=True)
 class Source(Node):
-    """Changes of a table; `read[i]` is the table's name of `columns[i]`."""
+    """Changes of those rows of a table for which all conditions `where` hold; `read[i]` is the
+    table's name of `columns[i]`."""
 
     kind = "source"
     table: str
     read: tuple[str, ...]
+    where: tuple[Condition, ...] = later(())
 
     def label(self) -> str:
-        return f"source {self.table} ({', '.join(self.read)})"
+        where = f" where {' AND '.join(map(str, self.where))}" if self.where else ""
+        return f"source {self.table} ({', '.join(self.read)}){where}"
 
 
 @dataclass(frozen=True)
@@ -165,17 +181,22 @@ class Call:
 
 @dataclass(frozen=True)
 class Aggregate(Node):
-    """Groups by columns of the input; gives the groups' columns, then one for each call."""
+    """Groups by columns of the input; gives the groups' columns, then one for each call.
+
+    From a `growing` input no row ever goes.
+    """
 
     kind = "aggregate"
     input: Node
     groups: tuple[str, ...]
     calls: tuple[Call, ...]
+    growing: bool = later(False)
 
     def label(self) -> str:
         calls = ", ".join(map(str, self.calls))
         groups = f" by ({', '.join(self.groups)})" if self.groups else " of all rows"
-        return f"aggregate{groups}{': ' * bool(calls)}{calls}"
+        grows = ", of rows that stay" if self.growing else ""
+        return f"aggregate{groups}{': ' * bool(calls)}{calls}{grows}"
 
 
 @dataclass(frozen=True)
@@ -238,17 +259,19 @@ class Order:
 @dataclass(frozen=True)
 class TopK(Node):
     """The first rows in an order, after `offset` others; between rows that are equal in it, their
-    bytes decide."""
+    bytes decide. From a `growing` input no row ever goes."""
 
     kind = "top-k"
     input: Node
     order: tuple[Order, ...]
     limit: int
     offset: int = 0
+    growing: bool = later(False)
 
     def label(self) -> str:
         after = f" after {self.offset}" if self.offset else ""
-        return f"top {self.limit}{after} by ({', '.join(map(str, self.order))})"
+        grows = ", of rows that stay" if self.growing else ""
+        return f"top {self.limit}{after} by ({', '.join(map(str, self.order))}){grows}"
 
 
 @dataclass(frozen=True)
@@ -300,7 +323,7 @@ _KINDS: dict[str, Any] = {
         *(Touched, Recompute, Replace),
     )
 }
-_PARTS: dict[str, Any] = {part.__name__: part for part in (Column, Call, Order)}
+_PARTS: dict[str, Any] = {part.__name__: part for part in (Column, Call, Order, Condition)}
 
 
 def _nodes(value: Any) -> tuple[Node, ...]:
@@ -309,10 +332,16 @@ def _nodes(value: Any) -> tuple[Node, ...]:
     return tuple(one for one in value if isinstance(one, Node)) if isinstance(value, tuple) else ()
 
 
+def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
+    if isinstance(value, Node):
+        return change(value)
+    return tuple(_changed(one, change) for one in value) if isinstance(value, tuple) else value
+
+
 def _to_json(value: Any) -> Any:
     if isinstance(value, Column):
         return {"part": "Column", **value.to_json()}
-    if isinstance(value, Call | Order):
+    if isinstance(value, Call | Order | Condition):
         return {"part": type(value).__name__, **vars(value)}
     if isinstance(value, tuple):
         return [_to_json(one) for one in value]
@@ -327,8 +356,9 @@ def _from_json(value: Any) -> Any:
     part = value.get("part")
     if part is None:
         return Node.from_json(value)
-    fields_ = {name: field for name, field in value.items() if name != "part"}
-    return Column.from_json(fields_) if part == "Column" else _PARTS[part](**fields_)
+    if part == "Column":
+        return Column.from_json(value)
+    return _PARTS[part](**{name: _from_json(one) for name, one in value.items() if name != "part"})
 
 
 OPERATORS = (Aggregate, Join, Threshold, TopK, Touched, Replace)

@@ -155,7 +155,7 @@ class Program:
         end = self._step.end[node.table]
         if self._step.start is not None and self._step.start[node.table] == end:
             return None
-        read = partial(workers.read, self._told, node.table, list(node.read), node.columns)
+        read = partial(workers.read, self._told, node.text)
         cores = min(len(end), os.cpu_count() or 1) if self._spread else 1
         regions = self._shaped(self._session.range(0, len(end), 1, cores), [REGION])
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))

@@ -27,7 +27,8 @@ from everview.operators.sink import ViewSink
 from everview.operators.threshold import ThresholdOperator
 from everview.operators.topk import TopKOperator
 from everview.operators.touched import ReplaceOperator, TouchedOperator
-from everview.plan.nodes import Node, node_of
+from everview.plan.conditions import passing
+from everview.plan.nodes import Node, Source, node_of
 from everview.run import apart
 from everview.run.guarding import guarded
 from everview.run.turns import in_turn, turn
@@ -51,6 +52,7 @@ _OPERATORS: dict[str, Any] = {
     "replace": ReplaceOperator,
 }
 _CHUNK_ROWS = 1 << 17
+_IMAGES = ("before", "after")
 
 if TaskContext.get() is not None:
     # a Python worker of Spark's, which collects garbage after every task: not among what imports
@@ -139,43 +141,58 @@ def operator_of(document: str) -> Operator:
 
 
 @guarded
-def read(
-    step: Step | str, table: str, names: list[str], columns: tuple[Column, ...], regions: Batches
-) -> Batches:
-    """The delta of a table: before-images with -1, after-images with +1."""
+def read(step: Step | str, document: str, regions: Batches) -> Batches:
+    """The delta of a table that a source asks for: before-images with -1, after-images with +1."""
     given = [region for batch in regions for region in batch.column(0).to_pylist()]
-    for delta in _in_chunks(in_turn(_deltas(_step(step), table, names, given))):
-        yield from _named(delta, columns)
+    source = node_of(document)
+    assert isinstance(source, Source)
+    for delta in _in_chunks(in_turn(_deltas(_step(step), source, given))):
+        yield from _named(delta, source.columns)
 
 
-def _deltas(step: Step, table: str, names: list[str], regions: list[int]) -> Iterator[pa.Table]:
-    store = open_store(step.db, step.durability, True)
+def _deltas(step: Step, source: Source, regions: list[int]) -> Iterator[pa.Table]:
+    store, table = open_store(step.db, step.durability, True), source.table
+    tested = [name for condition in source.where for name in condition.columns()]
+    names = list(dict.fromkeys([*source.read, *tested]))
     for region in regions:
         end = step.end[table][region]
         if step.start is None:
             for rows in store.scan(table, names, region=region, at={region: end}, ordered=False):
-                yield weighted(pa.Table.from_batches([rows]), 1)
+                if source.where:
+                    rows = rows.filter(passing(source.where, dict(zip(names, rows, strict=True))))
+                yield weighted(pa.Table.from_batches([rows]).select(list(source.read)), 1)
             continue
         for changes in store.changes(table, region, step.start[table][region], end, names):
-            changes = _with_effect(changes)
-            for image, weight in (("before", -1), ("after", 1)):
-                found = changes.column(image).drop_null()
-                yield weighted(pa.Table.from_arrays(found.flatten(), names=names), weight)
+            yield from _images(changes, source, names)
 
 
-def _with_effect(changes: pa.RecordBatch) -> pa.RecordBatch:
-    """The changes without updates that leave all columns that are read as they were."""
-    before, after = changes.column("before"), changes.column("after")
-    same = pc.and_(before.is_valid(), after.is_valid())
-    for one, other in zip(before.flatten(), after.flatten(), strict=True):
+def _images(changes: pa.RecordBatch, source: Source, names: list[str]) -> Iterator[pa.Table]:
+    """Rows that went and rows that came: each image is held against the conditions by itself, and
+    updates that leave all columns that are read as they were are none."""
+    images = [dict(zip(names, changes.column(i).flatten(), strict=True)) for i in _IMAGES]
+    passed = [changes.column(i).is_valid() for i in _IMAGES]
+    if source.where:
+        held = [passing(source.where, image) for image in images]
+        passed = [pc.and_(there, holds) for there, holds in zip(passed, held, strict=True)]
+    before, after = ([image[name] for name in source.read] for image in images)
+    changed = pc.invert(_unchanged(before, after, pc.and_(*passed)))
+    for arrays, mask, weight in zip((before, after), passed, (-1, 1), strict=True):
+        rows = pa.Table.from_arrays(arrays, names=list(source.read))
+        yield weighted(rows.filter(pc.and_(mask, changed)), weight)
+
+
+def _unchanged(before: list[pa.Array], after: list[pa.Array], both: pa.Array) -> pa.Array:
+    """Of rows that are there before and after, those that are equal."""
+    same = both
+    for one, other in zip(before, after, strict=True):
         if not pc.any(same).as_py() or is_nested(one.type):
-            return changes
+            return pc.and_not(both, both)
         if pa.types.is_floating(one.type):  # -0.0 is another row than 0.0
             bits = pa.int32() if one.type == pa.float32() else pa.int64()
             one, other = one.view(bits), other.view(bits)
         equal = pc.fill_null(pc.equal(one, other), False)
         same = pc.and_(same, pc.or_(equal, pc.and_(one.is_null(), other.is_null())))
-    return changes.filter(pc.invert(same)) if pc.any(same).as_py() else changes
+    return same
 
 
 def _in_chunks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

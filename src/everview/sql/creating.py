@@ -159,17 +159,18 @@ def _planned(
     plans = {view: node_of(document["plan"]) for view, document in views.items()}
     relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
-    facts = Facts({name: TableFacts(db.store.describe(name).key) for name in tables})
-    plan = improve(found.plan, facts)
-    over = {view: views[view] for view in sorted(plan.tables() & set(views))}
-    plan = inline_views(plan, plans)
+    schemas = {table: db.store.describe(table) for table in named}
+    facts = Facts({t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()})
+    over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
+    asked = inline_views(found.plan, plans)
+    plan = inline_views(improve(found.plan, facts), plans)
     return {
         "sql": query,
         "plan": plan.text,
-        "tables": sorted(plan.tables()),
+        "tables": sorted(asked.tables()),
         "widths": {table: len(columns) for table, columns in tables.items()},
         "views": {view: document["name"] for view, document in over.items()},
-        "key": list(view_key(plan, lambda table: db.store.describe(table).key)),
+        "key": list(view_key(asked, lambda table: db.store.describe(table).key)),
         "order": [[by.column, by.descending, by.nulls_first] for by in found.order],
         "open": found.is_open or any(inner["open"] for inner in over.values()),
         "shards": _shards(db),

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from everview.database import Database
 
 _FORM = "CREATE TABLE name (column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...))"
+_OPTIONS = "regions = number, append_only = true, observers = 'module:Class, ...'"
 _ALTER = "ALTER TABLE name ADD COLUMN column TYPE, or ADD COLUMNS (column TYPE, ...)"
 _TYPES = "types such as BIGINT, DOUBLE, DECIMAL(12,2), STRING, DATE, TIMESTAMP and ARRAY<STRING>"
 _SHOW = re.compile(r"SHOW\s+TABLES(\s+LIKE\s+'(?P<pattern>[^']*)')?", re.IGNORECASE)
+_TRUTHS = {"true": True, "false": False}
 _STORED = {
     *(DType.BOOLEAN, DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT),
     *(DType.FLOAT, DType.DOUBLE, DType.DECIMAL, DType.TEXT, DType.VARCHAR, DType.CHAR),
@@ -99,7 +101,8 @@ def describe(db: Database, statement: Statement) -> Result:
                 "nullable": pa.array([c.nullable for c in schema.columns], pa.bool_()),
                 "key": pa.array([place.get(c.name) for c in schema.columns], pa.int32()),
             }
-        )
+        ),
+        "append-only: its rows are neither changed nor deleted" if schema.append_only else "",
     )
 
 
@@ -139,7 +142,7 @@ def _check_supported(tree: exp.Create) -> None:
     for clause in clauses:
         if type(clause) is not exp.Property:
             shown = clause.sql(dialect="spark")
-            raise UnsupportedSql(f"{shown} is not supported; write {_FORM} [WITH (regions = 4)]")
+            raise UnsupportedSql(f"{shown} is not supported; write {_FORM} [WITH ({_OPTIONS})]")
 
 
 def _columns_and_key(schema: exp.Schema) -> tuple[list[Column], list[str]]:
@@ -221,7 +224,8 @@ def _key(part: exp.Expr) -> list[str]:
 
 
 def _options(tree: exp.Create) -> dict[str, Any]:
-    """WITH (regions = 8, observers = 'module:Class'), or the same in TBLPROPERTIES."""
+    """WITH (regions = 8, append_only = true, observers = 'module:Class'), or the same in
+    TBLPROPERTIES."""
     options: dict[str, Any] = {"regions": DEFAULT_REGIONS}
     properties = tree.args.get("properties")
     for option in properties.expressions if properties else []:
@@ -229,11 +233,10 @@ def _options(tree: exp.Create) -> dict[str, Any]:
         value = given.name if isinstance(given, exp.Literal) else given.sql(dialect="spark")
         if name == "regions" and value.isdigit():
             options["regions"] = int(value)
+        elif name == "append_only" and value.lower() in _TRUTHS:
+            options["append_only"] = _TRUTHS[value.lower()]
         elif name == "observers":
             options["observers"] = [part.strip() for part in value.split(",") if part.strip()]
         else:
-            raise InvalidSql(
-                f"option {name} = {value}: the options are regions = number "
-                "and observers = 'module:Class, ...'"
-            )
+            raise InvalidSql(f"option {name} = {value}: the options are {_OPTIONS}")
     return options

@@ -4,8 +4,9 @@ Every store runs the same behaviour suite (tests/stores/test_contract.py).
 
 Atomic.   One `put`, `delete` or `test_and_set` is one transaction in each region it touches: its
           rows and their changes appear together or not at all, for readers and after a crash.
-          Across regions a batch is atomic against refusals (bad data, observers): they change
-          nothing. Against a failing device it is atomic per region, and `PartialWrite` tells.
+          Across regions a batch is atomic against refusals (bad data, observers, rows that an
+          append-only table has): they change nothing. Against a failing device it is atomic per
+          region, and `PartialWrite` tells.
 Durable.  A write that returned survives a crash of the process; of the machine as the store's
           durability level says.
 Ordered.  Changes of one region carry sequences 1, 2, 3, ... without holes, in commit order; the

@@ -2,9 +2,21 @@
 
 from everview.plan.facts import Facts
 from everview.plan.nodes import Node
+from everview.plan.rules.drop_distinct_of_unique_values import drop_distinct_of_unique_values
+from everview.plan.rules.drop_unused_left_joins import drop_unused_left_joins
+from everview.plan.rules.keep_less_of_growing_inputs import keep_less_of_growing_inputs
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
+from everview.plan.rules.project_groups_of_one_row import project_groups_of_one_row
+from everview.plan.rules.push_conditions_to_sources import push_conditions_to_sources
 
-RULES = (keep_needed_columns,)
+RULES = (
+    project_groups_of_one_row,
+    drop_distinct_of_unique_values,
+    drop_unused_left_joins,
+    push_conditions_to_sources,
+    keep_needed_columns,
+    keep_less_of_growing_inputs,
+)
 
 
 def improve(plan: Node, facts: Facts) -> Node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from everview.plan.facts import Facts
@@ -22,6 +21,7 @@ from everview.plan.nodes import (
     Touched,
     Union,
 )
+from everview.plan.texts import words
 from everview.schema import quoted, unquoted
 
 
@@ -42,7 +42,7 @@ def _kept(node: Node, needed: set[str]) -> Node:
     if isinstance(node, Replace):
         return _of_replace(node, needed)
     if isinstance(node, Filter):
-        below = _kept(node.input, needed | _used(node.condition))
+        below = _kept(node.input, needed | words(node.condition))
         return replace(node, input=below, columns=below.columns)
     if isinstance(node, Project):
         return _of_project(node, needed)
@@ -69,7 +69,7 @@ def _kept(node: Node, needed: set[str]) -> Node:
 def _of_project(node: Project, needed: set[str]) -> Node:
     made = list(zip(node.expressions, node.columns, strict=True))
     kept = [(text, column) for text, column in made if column.name in needed]
-    below = _kept(node.input, {name for text, _ in kept for name in _used(text)})
+    below = _kept(node.input, {name for text, _ in kept for name in words(text)})
     texts, columns = tuple(text for text, _ in kept), tuple(column for _, column in kept)
     plain = [unquoted(text) for text in texts]
     if plain == below.names() == [column.name for column in columns]:
@@ -79,7 +79,7 @@ def _of_project(node: Project, needed: set[str]) -> Node:
 
 def _of_generate(node: Generate, needed: set[str]) -> Node:
     kept = tuple(name for name in node.kept if name in needed)
-    below = _kept(node.input, {*kept, *_used(node.generator)})
+    below = _kept(node.input, {*kept, *words(node.generator)})
     columns = (*map(node.column, kept), *node.columns[len(node.kept) :])
     return replace(node, input=below, kept=kept, columns=columns)
 
@@ -91,7 +91,7 @@ def _of_replace(node: Replace, needed: set[str]) -> Node:
     names = [column.name for column in fixed]
     made = list(zip(computed.expressions, node.names()[len(names) :], strict=True))
     kept = [(text, name) for text, name in made if name in needed] or made[: not names]
-    wanted = {*node.groups, *(word for text, _ in kept for word in _used(text))}
+    wanted = {*node.groups, *(word for text, _ in kept for word in words(text))}
     if computed.rows_stay:
         wanted |= needed
     touched = computed.input
@@ -131,8 +131,3 @@ def _exactly(node: Node, names: list[str]) -> Node:
         return kept
     columns = tuple(kept.column(name) for name in names)
     return Project(columns, kept, tuple(map(quoted, names)))
-
-
-def _used(text: str) -> set[str]:
-    """Every word of an expression; those that are no column do no harm."""
-    return set(re.findall(r"\w+", text))

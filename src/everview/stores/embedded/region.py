@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from everview.codec.point import check_row
 from everview.codec.rows import Encoded, join
-from everview.errors import Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
+from everview.errors import AppendOnly, Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
 from everview.stores.embedded import log
 from everview.stores.embedded.environment import Environment
@@ -63,6 +63,11 @@ class Region:
         """Apply a part, piece by piece, each of which is yielded as the `Write` it was."""
         for keys, after in part.pieces:
             before = self._existing(txn, keys)
+            if self.layout.schema.append_only and any(before):
+                keys, after = self._added(keys, before, after)
+                before = [b""] * len(keys)
+                if not keys:
+                    continue
             first = self.last(txn) + 1
             if after is None:
                 keys = [key for key, old in zip(keys, before, strict=True) if old]
@@ -84,6 +89,30 @@ class Region:
                 partial(self._decode, before),
                 partial(self._decode_after, len(keys), after),
             )
+
+    def _added(
+        self, keys: list[bytes], before: list[bytes], after: Encoded | None
+    ) -> tuple[list[bytes], Encoded | None]:
+        """Of what is to be put those rows that are new; others must be as those that are there.
+
+        Raises `AppendOnly`.
+        """
+        rows = [b""] * len(keys) if after is None else after.rows.to_pylist()
+        for old, new in zip(before, rows, strict=True):
+            if old and not (new and self.layout.rows.are_equal(old, new)):
+                self._refuse(old, bool(new))
+        new_ones = [i for i, old in enumerate(before) if not old]
+        chosen = None if after is None else Encoded(after.rows.take(pa.array(new_ones, pa.int64())))
+        return [keys[i] for i in new_ones], chosen
+
+    def _refuse(self, row: bytes, changed: bool) -> None:
+        schema, found = self.layout.schema, self._decode([row])[0].as_py()
+        key = ", ".join(f"{name} = {found[name]!r}" for name in schema.key)
+        raise AppendOnly(
+            f"table {schema.name} is append-only: its row with {key} can't be "
+            f"{'changed' if changed else 'deleted'}, and nothing was written. Put rows with new "
+            "keys; for rows that change, create a table without append_only and copy them there"
+        )
 
     def _decode_after(self, count: int, after: Encoded | None) -> pa.StructArray:
         return self._decode([b""] * count if after is None else after.rows.to_pylist())

@@ -1,8 +1,9 @@
 """Writing a batch: encoded, split by region, each region's part in a transaction of its own.
 
-Without observers the parts are committed one by one, so that writers of other regions go on. An
-observer may still refuse the last part, so with observers all transactions are open until every
-one has agreed; regions are taken in ascending order, which keeps writers from waiting in a ring.
+Most parts are committed one by one, so that writers of other regions go on. But an observer may
+still refuse the last part, and so may an append-only table: there all transactions are open until
+every one has agreed; regions are taken in ascending order, which keeps writers from waiting in a
+ring.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ class Writer:
         self._committed: dict[int, list[Write]] = {}
 
     def write(self, parts: list[Part]) -> WriteReport:
+        together = self._observers or self._layout.schema.append_only
         try:
-            for group in [parts] if self._observers else [[part] for part in parts]:
+            for group in [parts] if together else [[part] for part in parts]:
                 self._together(group)
         except Exception as error:
             if any(self._committed.values()):

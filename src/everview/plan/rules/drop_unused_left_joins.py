@@ -1,0 +1,33 @@
+"""A left join whose right side has one match at most, and of which no column is used, leaves its
+left side as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from everview.plan.facts import Facts
+from everview.plan.keys import unique_key
+from everview.plan.nodes import Filter, Join, Node, Project
+from everview.plan.texts import words
+
+
+def drop_unused_left_joins(plan: Node, facts: Facts) -> Node:
+    if isinstance(plan, Project):
+        used = {word for text in plan.expressions for word in words(text)}
+        plan = replace(plan, input=_needed(plan.input, used, facts))
+    return plan.with_inputs(partial(drop_unused_left_joins, facts=facts))
+
+
+def _needed(node: Node, used: set[str], facts: Facts) -> Node:
+    """What is needed of a node of which only some columns are used."""
+    if isinstance(node, Filter):
+        below = _needed(node.input, used | words(node.condition), facts)
+        return replace(node, input=below, columns=below.columns)
+    if not isinstance(node, Join) or node.how != "left":
+        return node
+    key = unique_key(node.right, facts.key_of)
+    of_right = node.names()[len(node.left.columns) :]
+    if key is None or not set(key) <= set(node.right_keys) or not used.isdisjoint(of_right):
+        return node
+    return _needed(node.left, used, facts)
