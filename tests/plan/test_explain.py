@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from everview.plan.explain import INCREMENTAL, REREADS, as_text, explain, readable_bytes
+from everview.plan.explain import INCREMENTAL, REREADS, as_text, explain
 from everview.plan.nodes import (
     Aggregate,
     Call,
@@ -170,8 +170,3 @@ def test_long_labels_are_cut_where_they_say_least_and_whole_in_the_document(widt
     assert f"filter ({names[0]} > 7)" in text
     assert f"project {computed[:20]}" in text
     assert f"source wide ({names[0]}, … 19 more)" in text or width > 110
-
-
-def test_bytes_are_readable() -> None:
-    sizes = (0, 999, 1_000, 12_345, 9_960_000, 3 * 10**13)
-    assert [*map(readable_bytes, sizes)] == ["0 B", "999 B", "1.0 kB", "12 kB", "10.0 MB", "30 TB"]

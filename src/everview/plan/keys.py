@@ -1,4 +1,5 @@
-"""Which columns tell a view's rows apart, as far as groups, tables' keys and joins by them say."""
+"""Which columns tell the rows of a view, or of any node, apart: as far as groups, tables' keys and
+joins by them say."""
 
 from __future__ import annotations
 
@@ -20,37 +21,37 @@ from everview.plan.nodes import (
 from everview.schema import unquoted
 
 Key = tuple[str, ...] | None
+KeyOfTable = Callable[[str], Key]
 
 
-def view_key(plan: Node, key_of_table: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+def view_key(plan: Node, key_of_table: KeyOfTable) -> tuple[str, ...]:
     """Names of view columns that are unique together; all of them if none are known to be."""
-    found = _unique(plan, key_of_table)
+    found = unique_key(plan, key_of_table)
     return tuple(plan.names()) if found is None else found
 
 
-def _unique(node: Node, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
-    """Columns of a node that are unique together, if any are known to be."""
+def unique_key(node: Node, key_of_table: KeyOfTable) -> Key:
+    """Columns of a node that are unique together, if any are known to be; NULL is one value."""
     if isinstance(node, Aggregate):
         return node.groups
     if isinstance(node, Recompute) and not node.rows_stay:
         return node.input.groups
     if isinstance(node, Filter | Threshold | TopK | Touched | Recompute | Replace):
-        return _unique(node.input, key_of_table)
+        return unique_key(node.input, key_of_table)
     if isinstance(node, Source):
         named = {read: column.name for read, column in zip(node.read, node.columns, strict=True)}
-        key = key_of_table(node.table)
-        return tuple(named[name] for name in key) if set(key) <= set(named) else None
+        return _renamed(key_of_table(node.table), named)
     if isinstance(node, Project):
         made = zip(node.expressions, node.names(), strict=True)
         shown = {unquoted(text): name for text, name in reversed(list(made))}
-        return _renamed(_unique(node.input, key_of_table), shown)
+        return _renamed(unique_key(node.input, key_of_table), shown)
     if isinstance(node, Join):
         return _of_join(node, key_of_table)
     return None
 
 
-def _of_join(node: Join, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
-    left, right = _unique(node.left, key_of_table), _unique(node.right, key_of_table)
+def _of_join(node: Join, key_of_table: KeyOfTable) -> Key:
+    left, right = unique_key(node.left, key_of_table), unique_key(node.right, key_of_table)
     if node.how in ("semi", "anti", "existence", "single"):
         return left
     if node.how != "full" and right is not None and set(right) <= set(node.right_keys):
@@ -65,8 +66,9 @@ def _of_join(node: Join, key_of_table: Callable[[str], tuple[str, ...]]) -> Key:
 
 
 def _present(node: Node, key: Key) -> bool:
-    """Whether no column of a key may be NULL: a full join has NULLs for rows without a match."""
-    return key is not None and not any(node.column(name).nullable for name in key)
+    """Whether a key has columns, none of which may be NULL: a full join has NULLs for rows without
+    a match."""
+    return bool(key) and not any(node.column(name).nullable for name in key or ())
 
 
 def _renamed(key: Key, shown: dict[str, str]) -> Key:

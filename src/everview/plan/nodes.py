@@ -8,8 +8,8 @@ plan a node stands: equal parts of different queries are equal nodes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -36,6 +36,11 @@ class Node:
         for node in self.inputs():
             yield from node.walk()
         yield self
+
+    def with_inputs(self, change: Callable[[Node], Node]) -> Node:
+        """The node with each of its inputs changed."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: _changed(value, change) for name, value in values.items()})
 
     def tables(self) -> set[str]:
         """The tables whose changes reach this node."""
@@ -307,6 +312,12 @@ def _nodes(value: Any) -> tuple[Node, ...]:
     if isinstance(value, Node):
         return (value,)
     return tuple(one for one in value if isinstance(one, Node)) if isinstance(value, tuple) else ()
+
+
+def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
+    if isinstance(value, Node):
+        return change(value)
+    return tuple(_changed(one, change) for one in value) if isinstance(value, tuple) else value
 
 
 def _to_json(value: Any) -> Any:

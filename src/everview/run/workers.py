@@ -150,13 +150,13 @@ def _deltas(step: Step, table: str, names: list[str], regions: list[int]) -> Ite
                 yield weighted(pa.Table.from_batches([rows]), 1)
             continue
         for changes in store.changes(table, region, step.start[table][region], end, names):
-            changes = _with_effect(changes)
+            changes = with_effect(changes)
             for image, weight in (("before", -1), ("after", 1)):
                 found = changes.column(image).drop_null()
                 yield weighted(pa.Table.from_arrays(found.flatten(), names=names), weight)
 
 
-def _with_effect(changes: pa.RecordBatch) -> pa.RecordBatch:
+def with_effect(changes: pa.RecordBatch) -> pa.RecordBatch:
     """The changes without updates that leave all columns that are read as they were."""
     before, after = changes.column("before"), changes.column("after")
     same = pc.and_(before.is_valid(), after.is_valid())

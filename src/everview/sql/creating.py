@@ -151,6 +151,7 @@ def _planned(
     """The part of a document that follows from the query and the views, by the names it has for
     them."""
     from everview.run.engine import start
+    from everview.run.estimating import costs_for
     from everview.sql.catalyst import translate
 
     called = {view.lower() for view in views}
@@ -159,7 +160,8 @@ def _planned(
     plans = {view: node_of(document["plan"]) for view, document in views.items()}
     relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
-    facts = Facts({name: TableFacts(db.store.describe(name).key) for name in tables})
+    costs = costs_for(db.store, db.engine_name, found.plan, len(_shards(db)))
+    facts = Facts({name: TableFacts(db.store.describe(name).key) for name in tables}, costs)
     plan = improve(found.plan, facts)
     over = {view: views[view] for view in sorted(plan.tables() & set(views))}
     plan = inline_views(plan, plans)

@@ -3,8 +3,10 @@
 from everview.plan.facts import Facts
 from everview.plan.nodes import Node
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
+from everview.plan.rules.order_joins import order_joins
+from everview.plan.rules.replicate_small_side import replicate_small_side
 
-RULES = (keep_needed_columns,)
+RULES = (keep_needed_columns, order_joins, replicate_small_side)
 
 
 def improve(plan: Node, facts: Facts) -> Node:

@@ -54,7 +54,7 @@ from everview.stores.base import (
     WriteReport,
     change_schema,
 )
-from everview.stores.embedded import catalog, files, region
+from everview.stores.embedded import catalog, files, region, sampling
 from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment, registry
 from everview.stores.embedded.layout import Layout, stored_key
@@ -303,6 +303,10 @@ class EmbeddedStore(Store):
         layout.schema.positions(columns)
         streams = [scan.region(one, None if at is None else at[one.number]) for one in regions]
         return merge(streams, batch_rows) if ordered else chain.from_iterable(streams)
+
+    def sample(self, table: str, columns: Sequence[str]) -> pa.Table:
+        """Some rows of a table, as `sampling.sample` has them."""
+        return sampling.sample(self._all_regions(self._layout(table)), columns)
 
     def snapshot(self, table: str, seconds: float = 3600) -> Snapshot:
         layout = self._layout(table, to_write=True)
