@@ -7,7 +7,7 @@ of which all is known are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -82,6 +82,16 @@ def with_changes(
 def _changes(store: EmbeddedStore, table: str) -> list[list[int]]:
     known: list[list[int]] = (store.document(changes_of(table)) or {"epochs": []})["epochs"]
     return known
+
+
+def recent_changes(store: EmbeddedStore, tables: Iterable[str]) -> tuple[dict[str, int], int]:
+    """How many changes the tables had in their last epochs, as far as they are known of all of
+    them, and in how many epochs."""
+    known = {table: _changes(store, table) for table in tables}
+    after = max((_before([epoch for epoch, _ in epochs]) for epochs in known.values()), default=0)
+    recent = {t: [pair for pair in epochs if pair[0] > after] for t, epochs in known.items()}
+    numbers = {epoch for epochs in recent.values() for epoch, _ in epochs}
+    return {t: sum(n for _, n in epochs) for t, epochs in recent.items()}, len(numbers)
 
 
 def analyze(store: EmbeddedStore, view: Mapping[str, Any], committed: int) -> Analysis:

@@ -80,7 +80,7 @@ class Database(Closing):
     def __init__(self, store: EmbeddedStore, engine: str = "spark") -> None:
         self.store = store
         self.path = store.path
-        self._engine_name = engine
+        self.engine_name = engine
         self._engine: Engine | None = None
         self._others: dict[str, Engine] = {}
 
@@ -142,7 +142,7 @@ class Database(Closing):
         if self._engine is None:
             from everview.run.engine import start
 
-            self._engine = start(self._engine_name)
+            self._engine = start(self.engine_name)
         return self._engine
 
     def _engine_of(self, name: EngineName | None) -> Engine:
@@ -226,7 +226,6 @@ class Database(Closing):
         With `analyze` each operator of a view has what its last epochs took: rows, state and time.
         """
         from everview.plan.explain import as_text
-        from everview.view import explain_view
 
         words = view.split(maxsplit=1)
         if len(words) < 2 or words[0].upper() != "CREATE":
@@ -240,8 +239,23 @@ class Database(Closing):
             from everview.sql.creating import Creation, define
             from everview.sql.statements import only
 
-            document = explain_view(self.store, define(self, Creation.of(only(view))))
+            document = self._expected(define(self, Creation.of(only(view))))
         return document if json else as_text(document)
+
+    def _expected(self, view: dict[str, Any]) -> dict[str, Any]:
+        """How a view would be maintained that isn't created, and what that is expected to cost."""
+        from everview.plan.expected import with_estimates
+        from everview.run.estimating import constants_of, cost_of_view, rates_of
+        from everview.view import explain_view
+
+        engine = self.engine_name
+        return with_estimates(
+            explain_view(self.store, view),
+            cost_of_view(self.store, view),
+            constants_of(self.store, engine),
+            engine,
+            rates_of(self.store, view["tables"]),
+        )
 
     def verify(self, view: str) -> Verdict:
         """Recompute a view at its epoch and compare."""

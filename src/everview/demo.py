@@ -19,7 +19,7 @@ import everview as ev
 from everview import tpch
 from everview.database import EngineName
 from everview.load import load
-from everview.plan.explain import readable_bytes
+from everview.plan.readable import readable_bytes
 from everview.result import count_rows
 from everview.tpch.changes import ORDERS_AND_LINES, Changes, apply
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 import everview
 from everview.cli import main
+from everview.run import calibration
 from tests.sql.duck_engine import DuckEngine
 
 TYPES = {
@@ -34,7 +35,7 @@ TYPES = {
     "prices": "MAP<STRING, DECIMAL(12,2)>",
     "days": "MAP<DATE, ARRAY<BINARY>>",
 }
-WITH_SPARK = ["demo", "explain", "run", "verify"]
+WITH_SPARK = ["calibrate", "demo", "explain", "run", "verify"]
 ROWS = [
     dict.fromkeys(TYPES) | {"id": -1, "part": ""},
     {
@@ -98,6 +99,8 @@ def test_every_command_has_an_example_that_works_when_pasted(here, command):
 @pytest.mark.parametrize("command", WITH_SPARK)
 def test_examples_that_need_spark_work_when_pasted(spark, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(calibration, "ROWS", 400)
+    monkeypatch.setattr(calibration, "EPOCHS", ((10, 1), (100, 1)))
     check_that_examples_work(command)
 
 

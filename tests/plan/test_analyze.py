@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everview.analysis import Analysis, OperatorWork
-from everview.plan.analyze import analyzed, readable_seconds
+from everview.plan.analyze import analyzed
 from everview.plan.explain import as_text, explain
 from everview.plan.nodes import Node, Union
 from everview.stores.embedded.work import Work
@@ -125,9 +125,3 @@ def test_rows_that_no_shard_has_have_no_skew() -> None:
     assert OperatorWork({}, {0: NONE, 1: NONE}).skew is None
     assert OperatorWork({}, {0: NONE, 1: work(5, 0, 0, 0, 0)}).skew == 2
     assert OperatorWork({}, {n: work(5, 0, 0, 0, 0) for n in range(4)}).skew == 1
-
-
-def test_times_are_readable() -> None:
-    times = (0.0, 0.000_44, 0.0123, 0.9994, 1.26, 4_500.0)
-    shown = ["0.0 ms", "0.4 ms", "12 ms", "999 ms", "1.3 s", "4,500 s"]
-    assert [*map(readable_seconds, times)] == shown

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from everview.plan.conditions import Condition
-from everview.plan.explain import INCREMENTAL, REREADS, as_text, explain, readable_bytes
+from everview.plan.explain import INCREMENTAL, REREADS, as_text, explain
 from everview.plan.nodes import (
     Aggregate,
     Call,
@@ -181,8 +181,3 @@ def test_of_a_source_its_conditions_are_shown_rather_than_its_columns() -> None:
     document = explain(plan, (names[0],))
     assert f"{names[8]}) where day > '1995-03-15' " in as_text(document, 400)
     assert " source wide (9 columns) where day > '1995-03-15' " in as_text(document)
-
-
-def test_bytes_are_readable() -> None:
-    sizes = (0, 999, 1_000, 12_345, 9_960_000, 3 * 10**13)
-    assert [*map(readable_bytes, sizes)] == ["0 B", "999 B", "1.0 kB", "12 kB", "10.0 MB", "30 TB"]

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 import everview
+from everview.cli.calibrate import calibrate
 from everview.cli.check import check
 from everview.cli.databases import init, status
 from everview.cli.demo import demo
@@ -77,6 +78,7 @@ for _command in (
     run,
     verify,
     explain,
+    calibrate,
     check,
 ):
     main.add_command(_command)

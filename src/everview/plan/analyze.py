@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from everview.plan.nodes import Node, Source
+from everview.plan.readable import readable_seconds
 
 if TYPE_CHECKING:
     from everview.analysis import Analysis, OperatorWork
@@ -110,9 +111,3 @@ def totals(analysis: Document) -> list[tuple[str, tuple[str, ...]]]:
 def _readable(costs: Document) -> tuple[str, str, str]:
     time = readable_seconds(costs["seconds"])
     return f"{costs['reads']:,.0f}", f"{costs['writes']:,.0f}", time
-
-
-def readable_seconds(seconds: float) -> str:
-    """0.4 ms, 27 ms, 1.3 s, 45 s"""
-    number, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
-    return f"{number:.1f} {unit}" if number < 10 else f"{number:,.0f} {unit}"

@@ -1,8 +1,9 @@
 """Which shard a row goes to: fixed by the plan, the same in every epoch.
 
 A distribution says by the hash of which columns rows lie in shards: for each place in the hash,
-the names that have its value. () is one shard, None unknown. An operator whose input lies right
-already gets it as it is, in the same round; otherwise there is a shuffle, and a new round.
+the names that have its value. () is one shard, None unknown, UNNAMED that they lie in shards and no
+column says any more by what. An operator whose input lies right already gets it as it is, in the
+same round; otherwise there is a shuffle, and a new round.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from everview.plan.nodes import (
 from everview.schema import is_nested, unquoted
 
 Distribution = tuple[frozenset[str], ...] | None
+UNNAMED: Distribution = (frozenset(),)
 _known: dict[str, Distribution] = {}
 
 
@@ -65,6 +67,9 @@ def shards_by(node: Node) -> tuple[Distribution, ...]:
     if isinstance(node, TopK):
         return ((),)
     assert isinstance(node, Join)
+    if node.replicated and node.left_keys:
+        lies_by = distribution(node.left)
+        return (_as_it_lies(node.left) if lies_by is None else lies_by, None)
     if node.replicated:
         return (_as_it_lies(node.left), None)
     places = _places(node)
@@ -111,8 +116,9 @@ def keyed_by(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 
 
 def _as_it_lies(node: Node) -> tuple[frozenset[str], ...]:
+    """As rows lie by columns, or else by all of them."""
     by = distribution(node)
-    return hashed(node, tuple(node.names())) if by is None else by
+    return hashed(node, tuple(node.names())) if by is None or by == UNNAMED else by
 
 
 def _places(node: Join) -> list[int]:
@@ -139,4 +145,4 @@ def _shown(made: list[tuple[str, str]], by: Distribution) -> Distribution:
     for old, new in made:
         shown.setdefault(old, set()).add(new)
     places = [frozenset(n for name in place for n in shown.get(name, ())) for place in by]
-    return tuple(places) if all(places) else None
+    return tuple(places) if all(places) else UNNAMED

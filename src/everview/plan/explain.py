@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from everview.plan import analyze
+from everview.plan import analyze, expected
 from everview.plan.distribution import (
+    UNNAMED,
     Distribution,
     distribution,
     keyed_by,
@@ -23,6 +25,7 @@ from everview.plan.distribution import (
     shuffles,
 )
 from everview.plan.nodes import OPERATORS, Join, Node, Recompute, Replace, Touched
+from everview.plan.readable import readable_bytes
 
 WIDTH = 120
 INCREMENTAL = "incremental"
@@ -112,10 +115,12 @@ def _maintained(node: Node) -> str:
 
 
 def _names(by: Distribution) -> list[str] | None:
-    return None if by is None else [min(place) for place in by]
+    return None if by is None or by == UNNAMED else [min(place) for place in by]
 
 
 def _place(node: Node, by: Distribution) -> str:
+    if by == UNNAMED:
+        return "where it lies"
     names = _names(by) or []
     if len(names) > 1 and set(names) == set(node.names()):
         return "by whole row"
@@ -140,12 +145,10 @@ def as_text(document: Document, width: int = WIDTH) -> str:
     """
     lines = [*_header(document), ""]
     drawn = list(_draw(document["plan"], "", "", set()))
-    has_work = bool((document.get("analysis") or {}).get("epochs"))
-    titles, cells_of = (analyze.TITLES, analyze.cells) if has_work else (_KEPT, _kept)
-    below = analyze.totals(document["analysis"]) if has_work else []
+    titles, cells_of, below = _numbers(document)
     cells = [("round", "runs in", *titles)]
     cells += [
-        (str(line.node["round"]), _where(line.node, brief=has_work), *cells_of(line.node))
+        (str(line.node["round"]), _where(line.node, brief=titles != _KEPT), *cells_of(line.node))
         for line in drawn
     ]
     cells += [("", "", *sums) for _, sums in below]
@@ -160,7 +163,22 @@ def as_text(document: Document, width: int = WIDTH) -> str:
         numbers = [f"  {cell:>{room}}" for cell, room in zip(rest, widths[2:], strict=True)]
         lines.append("".join([line, *numbers]).rstrip())
         lines += [" " * (widths[0] + 2) + note for note in notes]
-    return "\n".join(lines)
+    after = ["", *expected.below(document)] if "estimate" in document else []
+    return "\n".join([*lines, *after])
+
+
+def _numbers(
+    document: Document,
+) -> tuple[tuple[str, ...], Callable[[Document], tuple[str, ...]], list[tuple[str, Any]]]:
+    """What stands beside the nodes: titles, the cells of a node, and lines at the end."""
+    if (document.get("analysis") or {}).get("epochs"):
+        return analyze.TITLES, analyze.cells, analyze.totals(document["analysis"])
+    if "estimate" in document:
+        estimate = document["estimate"]
+        shares = {table: one["share"] for table, one in estimate["per_1000_changes"].items()}
+        cells = partial(expected.cells, shares=shares)
+        return expected.TITLES, cells, expected.totals(estimate)
+    return _KEPT, _kept, []
 
 
 def _header(document: Document) -> Iterator[str]:
@@ -186,6 +204,8 @@ def _header(document: Document) -> Iterator[str]:
     yield f"{rounds}, {kept}; maintained: {document['maintained']}"
     if "analysis" in document:
         yield from analyze.told(document)
+    if "estimate" in document:
+        yield from expected.told(document)
 
 
 @dataclass(frozen=True)
@@ -202,7 +222,10 @@ def _draw(node: Document, before: str, below: str, drawn: set[str]) -> Iterator[
     """The node and what is under it, to the right of `before` and `below`."""
     if node.get("identity") in drawn:
         yield _Line(
-            {**node, "state": None, "work": None}, before, node["label"], [f"{below}· as above"]
+            {**node, "state": None, "work": None, "estimate": None},
+            before,
+            node["label"],
+            [f"{below}· as above"],
         )
         return
     if any(part["runs"] == _OPERATOR for part in _parts(node)):
@@ -281,13 +304,3 @@ def _outermost(text: str, separator: str) -> list[str]:
     outer = [at for depth, at in found if depth == min(found)[0]]
     starts, ends = [0, *(at + len(separator) for at in outer)], [*outer, len(text)]
     return [text[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def readable_bytes(count: int) -> str:
-    """312 B, 4.1 kB, 27 MB"""
-    size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.1f} {unit}" if size < 10 and unit != "B" else f"{size:.0f} {unit}"

@@ -215,7 +215,9 @@ class Program:
                 for slot in shared
             ]
             side = self._f.lit(place).alias(SIDE)
-            shard = self._shard(shards_by(node)[place])
+            by = shards_by(node)[place]
+            lies_right = lies(node.inputs()[place], by)
+            shard = self._f.col(SHARD) if lies_right else self._shard(by)
             parts.append(frame.select(*filled, *self._named([WEIGHT]), side, shard))
         columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), SHARDED)
         frame = self._shuffled(self._shaped(_all(parts), columns))

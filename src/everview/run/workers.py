@@ -152,8 +152,7 @@ def read(step: Step | str, document: str, regions: Batches) -> Batches:
 
 def _deltas(step: Step, source: Source, regions: list[int]) -> Iterator[pa.Table]:
     store, table = open_store(step.db, step.durability, True), source.table
-    tested = [name for condition in source.where for name in condition.columns()]
-    names = list(dict.fromkeys([*source.read, *tested]))
+    names = names_read(source)
     for region in regions:
         end = step.end[table][region]
         if step.start is None:
@@ -163,10 +162,16 @@ def _deltas(step: Step, source: Source, regions: list[int]) -> Iterator[pa.Table
                 yield weighted(pa.Table.from_batches([rows]).select(list(source.read)), 1)
             continue
         for changes in store.changes(table, region, step.start[table][region], end, names):
-            yield from _images(changes, source, names)
+            yield from images(changes, source, names)
 
 
-def _images(changes: pa.RecordBatch, source: Source, names: list[str]) -> Iterator[pa.Table]:
+def names_read(source: Source) -> list[str]:
+    """The columns that it takes to read a source: its own, and those of its conditions."""
+    tested = [name for condition in source.where for name in condition.columns()]
+    return list(dict.fromkeys([*source.read, *tested]))
+
+
+def images(changes: pa.RecordBatch, source: Source, names: list[str]) -> Iterator[pa.Table]:
     """Rows that went and rows that came: each image is held against the conditions by itself, and
     updates that leave all columns that are read as they were are none."""
     images = [dict(zip(names, changes.column(i).flatten(), strict=True)) for i in _IMAGES]

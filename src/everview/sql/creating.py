@@ -151,6 +151,7 @@ def _planned(
     """The part of a document that follows from the query and the views, by the names it has for
     them."""
     from everview.run.engine import start
+    from everview.run.estimating import costs_for
     from everview.sql.catalyst import translate
 
     called = {view.lower() for view in views}
@@ -160,10 +161,11 @@ def _planned(
     relations = tables | {view: plan.columns for view, plan in plans.items()}
     found = translate(start("spark").session, query, relations)
     schemas = {table: db.store.describe(table) for table in named}
-    facts = Facts({t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()})
+    known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
+    costs = costs_for(db.store, db.engine_name, found.plan, len(_shards(db)))
     over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
     asked = inline_views(found.plan, plans)
-    plan = inline_views(improve(found.plan, facts), plans)
+    plan = inline_views(improve(found.plan, Facts(known, costs)), plans)
     return {
         "sql": query,
         "plan": plan.text,

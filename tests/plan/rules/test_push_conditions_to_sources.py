@@ -104,9 +104,18 @@ def test_what_can_not_be_pushed_stays_as_it_was_written() -> None:
     assert push_conditions_to_sources(filtered(text), FACTS) == after
 
 
+def test_conditions_come_in_one_order() -> None:
+    one = filtered("(n_2 IS NOT NULL) AND (s_2 = 'a') AND (m_2 < 3)")
+    other = filtered("(m_2 < 3) AND (n_2 IS NOT NULL) AND (s_2 = 'a')")
+    found = push_conditions_to_sources(one, FACTS)
+    assert isinstance(found, Source)
+    assert len(found.where) == 3
+    assert found == push_conditions_to_sources(other, FACTS)
+
+
 def test_a_comparison_says_that_its_columns_are_not_null() -> None:
     text = "(n_2 IS NOT NULL) AND (m_2 IS NOT NULL) AND (s_2 IS NOT NULL) AND (n_2 < m_2)"
-    where = (Condition("s", "IS NOT NULL"), Condition("n", "<", other="m"))
+    where = (Condition("n", "<", other="m"), Condition("s", "IS NOT NULL"))
     assert push_conditions_to_sources(filtered(text), FACTS) == pushed(*where)
 
 

@@ -6,8 +6,10 @@ from everview.plan.rules.drop_distinct_of_unique_values import drop_distinct_of_
 from everview.plan.rules.drop_unused_left_joins import drop_unused_left_joins
 from everview.plan.rules.keep_less_of_growing_inputs import keep_less_of_growing_inputs
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
+from everview.plan.rules.order_joins import order_joins
 from everview.plan.rules.project_groups_of_one_row import project_groups_of_one_row
 from everview.plan.rules.push_conditions_to_sources import push_conditions_to_sources
+from everview.plan.rules.replicate_small_side import replicate_small_side
 
 RULES = (
     project_groups_of_one_row,
@@ -15,6 +17,8 @@ RULES = (
     drop_unused_left_joins,
     push_conditions_to_sources,
     keep_needed_columns,
+    order_joins,
+    replicate_small_side,
     keep_less_of_growing_inputs,
 )
 

@@ -39,7 +39,8 @@ def push_conditions_to_sources(plan: Node, facts: Facts) -> Node:
         return plan
     parts = [(text, _condition(text, source)) for text in _conjuncts(plan.condition)]
     found = dict.fromkeys(condition for _, condition in parts if condition is not None)
-    source = replace(source, where=(*source.where, *_telling(list(found))))
+    where = sorted(_telling([*source.where, *found]), key=_order)
+    source = replace(source, where=tuple(where))
     rest = " AND ".join(text for text, condition in parts if condition is None)
     return replace(plan, input=source, condition=rest) if rest else source
 
@@ -52,6 +53,11 @@ def _telling(conditions: list[Condition]) -> list[Condition]:
     return [
         one for one in conditions if one.comparison != "IS NOT NULL" or one.column not in compared
     ]
+
+
+def _order(condition: Condition) -> tuple[bool, str]:
+    """Any will do, if it is always the same: Catalyst's is not."""
+    return condition.comparison.startswith("IS"), str(condition)
 
 
 def _conjuncts(text: str) -> list[str]:

@@ -55,7 +55,7 @@ from everview.stores.base import (
     WriteReport,
     change_schema,
 )
-from everview.stores.embedded import catalog, files, region, unsynced
+from everview.stores.embedded import catalog, files, region, sampling, unsynced
 from everview.stores.embedded.catalog import Catalog, Glance
 from everview.stores.embedded.environment import (
     DURABILITIES,
@@ -311,6 +311,10 @@ class EmbeddedStore(Store):
         layout.schema.positions(columns)
         streams = [scan.region(one, None if at is None else at[one.number]) for one in regions]
         return merge(streams, batch_rows) if ordered else chain.from_iterable(streams)
+
+    def sample(self, table: str, columns: Sequence[str]) -> pa.Table:
+        """Some rows of a table, as `sampling.sample` has them."""
+        return sampling.sample(self._all_regions(self._layout(table)), columns)
 
     def snapshot(self, table: str, seconds: float = 3600) -> Snapshot:
         layout = self._layout(table, to_write=True)

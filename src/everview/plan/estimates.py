@@ -1,0 +1,373 @@
+"""How many rows each node of a plan gives, estimated from samples of its tables.
+
+What has no state is computed on sampled rows, so filters and expressions are measured and not
+guessed. A join by the key of a table is measured too: the partners of sampled rows are looked up,
+so that what tables have to do with each other is seen. For the rest there are formulas: a join's
+sides are thought to be independent, and a condition that can't be measured leaves a third.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from everview.plan.keys import unique_key
+from everview.plan.nodes import (
+    Aggregate,
+    Constant,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Recompute,
+    Replace,
+    Source,
+    Threshold,
+    TopK,
+    Touched,
+    Union,
+)
+from everview.plan.statistics import RANGE, distinct, width
+from everview.schema import unquoted
+
+STATELESS = (Filter, Project, Generate)
+_GUESS = 1 / 3  # of the rows, where a condition can't be measured
+_TOGETHER = 1.1
+_NOT_NULL = re.compile(r"`?(\w+)`? IS NOT NULL")
+_TOUCHED = (Touched, Recompute, Replace)
+
+
+class Samples(Protocol):
+    """Where rows of tables come from, and who computes on them."""
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+
+    def key(self, table: str) -> tuple[str, ...]:
+        """The primary key of a table."""
+
+    def sample(self, source: Source) -> tuple[pa.Table, int]:
+        """Rows of a source, with RANGE, among some of its table, and how many those were; all of
+        them if the table is small."""
+
+    def find(self, source: Source, keys: pa.Table) -> pa.Table:
+        """Rows of a source by the columns of its table's key."""
+
+    def aggregate(self, node: Aggregate, rows: pa.Table) -> pa.Table:
+        """The groups of some rows of an aggregate's input, by their RANGE too."""
+
+    def compute(self, node: Node, below: Node, rows: pa.Table) -> pa.Table | None:
+        """What the stateless nodes from `node` down to above `below` make of rows of that, with
+        their RANGE; None if that fails."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of the rows that a node gives.
+
+    `whole` is how many there would be without filters; `sample` are some of them, if there are
+    any. For columns that no sample has, `values` says how many distinct ones there are.
+    """
+
+    node: Node
+    rows: float
+    whole: float
+    sample: pa.Table | None
+    values: Mapping[str, float]
+
+    def distinct(self, names: Iterable[str]) -> float:
+        """How many distinct values the columns have together."""
+        names = list(names)
+        if self.sample is not None:
+            return max(1.0, distinct(self.sample, names, self.rows))
+        return max(1.0, min(float(np.prod([self.values[name] for name in names])), self.rows))
+
+    def width(self, names: Iterable[str]) -> float:
+        """Bytes of the columns in a row of state."""
+        return sum(width(self.node.column(name), self.sample) for name in names)
+
+    def of(self, node: Node, rows: float, sample: pa.Table | None = None) -> Estimate:
+        """Of a node that gives some of the rows, or all."""
+        if sample is not None:
+            return replace(self, node=node, rows=rows, sample=sample)
+        values = {name: self._values(name, rows) for name in node.names()}
+        return Estimate(node, rows, self.whole, None, values)
+
+    def _values(self, name: str, rows: float) -> float:
+        known = name in self.values or (self.sample is not None and name in self.node.names())
+        return min(self.distinct([name]), rows) if known else rows
+
+
+class Estimates:
+    """Of the nodes of plans over the same tables; each is made once."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._known: dict[str, Estimate] = {}
+
+    def of(self, node: Node) -> Estimate:
+        if node.identity not in self._known:
+            self._known[node.identity] = self._make(node)
+        return self._known[node.identity]
+
+    def is_unique(self, node: Node, names: Sequence[str]) -> bool:
+        """Whether no two rows of a node have the same values there."""
+        key = unique_key(node, self._samples.key)
+        return key is not None and set(key) <= set(names)
+
+    def table_rows(self, table: str) -> int:
+        return self._samples.rows(table)
+
+    def _make(self, node: Node) -> Estimate:
+        if isinstance(node, Source):
+            whole = float(self._samples.rows(node.table))
+            sample, taken = self._samples.sample(node)
+            return Estimate(node, _share(whole, sample, taken), whole, sample, {})
+        if isinstance(node, Constant):
+            rows = float(len(node.rows))
+            return Estimate(node, rows, rows, None, dict.fromkeys(node.names(), rows))
+        if isinstance(node, STATELESS):
+            return self._computed(node)
+        if isinstance(node, Join):
+            return self._joined(node)
+        if isinstance(node, Union):
+            parts = [self.of(part) for part in node.parts]
+            rows, whole = sum(p.rows for p in parts), sum(p.whole for p in parts)
+            values = {name: sum(p.distinct([name]) for p in parts) for name in node.names()}
+            return Estimate(node, rows, whole, None, values)
+        if isinstance(node, Aggregate):
+            return self._aggregated(node)
+        below = self.of(node.inputs()[0])
+        if isinstance(node, TopK):
+            return below.of(node, min(below.rows, node.limit))
+        if isinstance(node, Threshold):
+            equal = node.comparison == "="
+            share = 1 / below.distinct([node.column_]) if equal else _GUESS
+            return below.of(node, below.rows * share, below.sample)
+        assert isinstance(node, _TOUCHED)
+        if isinstance(node, Recompute) and not node.rows_stay:
+            return self._grouped(node, node.input.groups)
+        return below.of(node, below.rows)
+
+    def _computed(self, node: Node) -> Estimate:
+        """Of a stateless node, with those under it."""
+        base, filters = node, 0
+        while isinstance(base, STATELESS):
+            filters += isinstance(base, Filter) and not_null(base) is None
+            base = base.input
+        below = self.of(base)
+        if below.sample is not None:
+            sample = self._samples.compute(node, base, below.sample)
+            if sample is not None:
+                return below.of(node, _scaled(below, sample), sample)
+        return _renamed(node, base, below.of(base, below.rows * _GUESS**filters))
+
+    def _aggregated(self, node: Aggregate) -> Estimate:
+        """If groups lie together in their table, or all of it is sampled, those in the sample are
+        whole, and say what the others are like."""
+        below, found = self.of(node.input), self._grouped(node, node.groups)
+        if below.sample is None or not below.sample.num_rows or not node.groups:
+            return found
+        sample = self._samples.aggregate(node, below.sample)
+        scale = below.rows / below.sample.num_rows
+        if sample.num_rows * scale > found.rows * _TOGETHER:
+            return found
+        return replace(found, sample=sample)
+
+    def _grouped(self, node: Node, groups: tuple[str, ...]) -> Estimate:
+        below = self.of(node.inputs()[0])
+        rows = min(below.distinct(groups), max(below.rows, 1)) if groups else 1.0
+        return replace(below.of(node, rows), whole=rows)
+
+    def _joined(self, node: Join) -> Estimate:
+        left, right = self.of(node.left), self.of(node.right)
+        if node.how in ("inner", "left", "single"):
+            found = self._looked_up(node, left, right)
+            if found is not None:
+                return found
+        return self._independent(node, left, right)
+
+    def _looked_up(self, node: Join, left: Estimate, right: Estimate) -> Estimate | None:
+        """From the partners of a sample of one side, if they can be looked up."""
+        if left.sample is not None:
+            theirs = self._find(node.right, node.right_keys, left.sample.select(node.left_keys))
+            if theirs is not None:
+                sample = _pairs(node, left.sample, theirs)
+                return self._of_pairs(node, left, sample)
+        if right.sample is not None and node.how == "inner":
+            theirs = self._find(node.left, node.left_keys, right.sample.select(node.right_keys))
+            if theirs is not None:
+                sample = _pairs(node, theirs, right.sample)
+                return self._of_pairs(node, right, sample)
+        return None
+
+    def _of_pairs(self, node: Join, root: Estimate, sample: pa.Table) -> Estimate:
+        return replace(root, node=node, rows=_scaled(root, sample), sample=sample, values={})
+
+    def _find(self, node: Node, names: Sequence[str], keys: pa.Table) -> pa.Table | None:
+        """The rows of a node that may have the given values in `names`, without RANGE; None if they
+        can't be looked up by a key."""
+        if isinstance(_passed_on(node, ())[0], Source) and self._is_whole(node):
+            found = self.of(node).sample
+            assert found is not None
+            return found.drop_columns(RANGE)
+        if isinstance(node, Source):
+            named = dict(zip(node.read, node.names(), strict=True))
+            key = [named.get(name) for name in self._samples.key(node.table)]
+            if not all(name in names for name in key):
+                return None
+            chosen = keys.rename_columns(list(names)).select(key).drop_null()
+            chosen = chosen.group_by(chosen.column_names, use_threads=False).aggregate([])
+            return self._samples.find(node, chosen.rename_columns(self._samples.key(node.table)))
+        if isinstance(node, STATELESS):
+            base, below = _passed_on(node, names)
+            rows = self._find(base, below, keys) if len(below) == len(names) else None
+            if rows is None:
+                return None
+            numbered = rows.append_column(RANGE, pa.array(np.zeros(len(rows), np.int32)))
+            made = self._samples.compute(node, base, numbered)
+            return None if made is None else made.drop_columns(RANGE)
+        if not isinstance(node, Join) or node.how not in ("inner", "left", "single"):
+            return None
+        shown = _shown(node)
+        if set(names) <= set(node.left.names()):
+            return self._with_partners(node, self._find(node.left, names, keys), from_left=True)
+        if node.how == "inner" and set(names) <= set(shown):
+            theirs = self._find(node.right, [shown[name] for name in names], keys)
+            return self._with_partners(node, theirs, from_left=False)
+        return None
+
+    def _is_whole(self, node: Node) -> bool:
+        """Whether the sample of a table's rows, and what was made of them, is of all of them."""
+        source = self.of(_passed_on(node, ())[0])
+        whole = source.sample is not None and source.sample.num_rows >= source.rows
+        return whole and self.of(node).sample is not None
+
+    def _with_partners(self, node: Join, rows: pa.Table | None, from_left: bool) -> pa.Table | None:
+        if rows is None:
+            return None
+        mine, names = (node.left_keys, node.right_keys)[:: 1 if from_left else -1]
+        other = node.right if from_left else node.left
+        theirs = self._find(other, names, rows.select(mine))
+        if theirs is None:
+            return None
+        return _pairs(node, rows, theirs) if from_left else _pairs(node, theirs, rows)
+
+    def _independent(self, node: Join, left: Estimate, right: Estimate) -> Estimate:
+        """By formula: keys that one side has are among those of the other."""
+        kinds = [self._kinds(e, keys) for e, keys in _sides(node, left, right)]
+        pairs = left.rows * right.rows / max(*kinds, 1)
+        matched = min(1.0, right.distinct(node.right_keys) / max(kinds[0], 1))
+        rows = {
+            "inner": pairs,
+            "left": max(pairs, left.rows),
+            "full": max(pairs, left.rows, right.rows),
+            "semi": left.rows * matched,
+            "anti": left.rows * (1 - matched),
+        }.get(node.how, left.rows)
+        if node.how in ("semi", "anti", "existence"):
+            if node.how != "existence":
+                return left.of(node, rows, left.sample)
+            return left.of(node, rows)
+        of_left = left.of(node.left, min(left.rows, rows)).values
+        of_right = right.of(node.right, min(right.rows, rows)).values
+        shown = {theirs: name for name, theirs in _shown(node).items()}
+        values = {**of_left, **{shown[name]: count for name, count in of_right.items()}}
+        whole = max(rows, left.whole * right.whole / max(*kinds, 1))
+        return Estimate(node, rows, whole, None, values)
+
+    def _kinds(self, side: Estimate, keys: Sequence[str]) -> float:
+        """How many keys a side would have without filters."""
+        return side.whole if self.is_unique(side.node, keys) else side.distinct(keys)
+
+
+def _sides(
+    node: Join, left: Estimate, right: Estimate
+) -> tuple[tuple[Estimate, tuple[str, ...]], tuple[Estimate, tuple[str, ...]]]:
+    return (left, node.left_keys), (right, node.right_keys)
+
+
+def _scaled(root: Estimate, sample: pa.Table) -> float:
+    """The rows that a sample stands for, which was made of the one of `root`; if it is empty, half
+    of what one row would."""
+    assert root.sample is not None
+    return _share(root.rows, sample, root.sample.num_rows)
+
+
+def _share(rows: float, sample: pa.Table, taken: int) -> float:
+    if taken == 0:
+        return 0.0
+    count = sample.num_rows or (0.5 if taken < rows else 0)
+    return float(rows * count / taken)
+
+
+def not_null(node: Filter) -> list[str] | None:
+    """The columns whose NULLs a filter takes away; None if it does anything else."""
+    found = [_NOT_NULL.fullmatch(part.strip(" ()")) for part in node.condition.split(" AND ")]
+    return [part[1] for part in found if part] if all(found) else None
+
+
+def _renamed(node: Node, base: Node, below: Estimate) -> Estimate:
+    """What is known of a stateless node without a sample: columns that are passed on, perhaps by
+    another name."""
+    values = {}
+    for name in node.names():
+        found: str | None = name
+        step = node
+        while step is not base and found is not None:
+            assert isinstance(step, STATELESS)
+            found, step = _below(step, found), step.input
+        values[name] = below.rows if found is None else below.distinct([found])
+    return Estimate(node, below.rows, below.whole, None, values)
+
+
+def _passed_on(node: Node, names: Sequence[str]) -> tuple[Node, list[str]]:
+    """What is under stateless nodes, and what it calls those of the columns that it has."""
+    below = list(names)
+    while isinstance(node, STATELESS):
+        below = [found for name in below if (found := _below(node, name)) is not None]
+        node = node.input
+    return node, below
+
+
+def _below(node: Node, name: str) -> str | None:
+    """What a column of a stateless node is called in its input; None if it is made there."""
+    if isinstance(node, Project):
+        text = node.expressions[node.names().index(name)]
+        return unquoted(text) if unquoted(text) in node.input.names() else None
+    if isinstance(node, Generate):
+        return name if name in node.kept else None
+    return name
+
+
+def _shown(node: Join) -> dict[str, str]:
+    """The columns of the right as a join names them, with their own names."""
+    return dict(zip(node.names()[len(node.left.columns) :], node.right.names(), strict=True))
+
+
+def _pairs(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
+    """Rows of samples of both sides with equal keys; with RANGE, if one has it."""
+    keys = [f"\0{i}" for i in range(len(node.left_keys))]
+
+    def numbered(rows: pa.Table, names: Sequence[str], side: str) -> pa.Table:
+        columns = [rows[name] for name in names]
+        places = pa.array(np.arange(len(rows)))
+        return pa.table([*columns, places], [*keys, side])
+
+    how = "inner" if node.how == "inner" else "left outer"
+    both = numbered(left, node.left_keys, "l").join(
+        numbered(right, node.right_keys, "r"), keys, join_type=how, use_threads=False
+    )
+    left, right = left.take(both["l"]), right.take(both["r"])
+    of_right = zip(node.names()[len(node.left.columns) :], node.right.names(), strict=True)
+    columns = {name: left[name] for name in node.left.names()}
+    columns |= {name: right[own] for name, own in of_right}
+    for rows in (left, right):
+        columns |= {name: rows[name] for name in rows.column_names if name == RANGE}
+    return pa.table(columns)

@@ -1,0 +1,119 @@
+"""How large the state of an operator will be: items, and their bytes on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from everview.plan.estimates import Estimate, Estimates
+from everview.plan.nodes import Aggregate, Join, Node, Replace, Threshold, TopK, Touched
+from everview.schema import has_floats
+
+SHARD_BYTES = 30_000  # of an environment without rows
+_PAGE, _PAGE_HEAD, _ITEM = 4096, 16, 10  # LMDB: an item has a header and a place in its page
+_SUBPAGE = 2000  # bytes of rows under one key from which they have pages of their own
+_SEAL, _COUNT = 4, 4
+_TAG = 2  # the first bytes of a key: a tag and a null bitmap
+_FILLED = 0.95  # of a page, when loaded in order
+_SPLIT = 24  # bytes of a view row beside the row: epoch, lengths, count
+_HEAD = 16  # of an encoded view row
+
+
+@dataclass(frozen=True)
+class Size:
+    items: float
+    bytes: float
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.items + other.items, self.bytes + other.bytes)
+
+
+def state_of(node: Node, estimates: Estimates, shards: int) -> Size:
+    """The expected state of an operator in so many shards."""
+    return sum(_parts(node, estimates, shards), Size(0, shards * SHARD_BYTES))
+
+
+def view_rows(plan: Node, key: tuple[str, ...], estimates: Estimates, shards: int) -> Size:
+    """The expected size of a view's own rows."""
+    rows = estimates.of(plan)
+    count = rows.distinct(key) if key else min(rows.rows, 1.0)
+    row = rows.width(plan.names()) + len(plan.columns) / 8 + _HEAD + _SPLIT + _SEAL
+    return _plain(count, _TAG + rows.width(key), row) + Size(0, shards * SHARD_BYTES)
+
+
+def _parts(node: Node, estimates: Estimates, shards: int) -> Iterable[Size]:
+    below = estimates.of(node.inputs()[0])
+    if isinstance(node, Join):
+        yield from _sides(node, below, estimates.of(node.right), shards)
+    elif isinstance(node, Aggregate):
+        yield from _groups(node, below, estimates.of(node).rows)
+    elif isinstance(node, Threshold):
+        yield _bag(below, (node.column_,), node.names())
+    elif isinstance(node, TopK):
+        yield _bag(below, tuple(by.column for by in node.order), node.names())
+    elif isinstance(node, Touched | Replace):
+        kept = below if isinstance(node, Touched) else estimates.of(node)
+        yield _bag(kept, node.groups, node.names(), in_key=isinstance(node, Touched))
+
+
+def _sides(node: Join, left: Estimate, right: Estimate, shards: int) -> Iterable[Size]:
+    copies = shards if node.replicated else 1
+    yield _bag(left, node.left_keys, node.left.names(), in_key=True)
+    if node.how in ("inner", "left", "full", "single"):
+        yield _times(_bag(right, node.right_keys, node.right.names(), in_key=True), copies)
+    if node.how != "inner":
+        keys = right.distinct(node.right_keys)
+        yield _times(_plain(keys, _TAG + right.width(node.right_keys), 8 + _SEAL), copies)
+    if node.how == "full":
+        yield _plain(left.distinct(node.left_keys), _TAG + left.width(node.left_keys), 8 + _SEAL)
+
+
+def _groups(node: Aggregate, below: Estimate, groups: float) -> Iterable[Size]:
+    key = _TAG + below.width(node.groups)
+    kept = {(c.argument, c.other, c.distinct): c for c in node.calls if c.argument}
+    wide = sum(
+        8 + (0 if c.function == "count" else _sum_width(node, c.argument)) for c in kept.values()
+    )
+    yield _plain(groups, key, 8 + wide + _SEAL)
+    valued = {c.argument for c in node.calls if c.distinct or c.function in ("min", "max")}
+    for argument in sorted(filter(None, valued)):
+        yield _bag(below, node.groups, (*node.groups, argument), in_key=True)
+
+
+def _sum_width(node: Aggregate, argument: str | None) -> int:
+    """Sums of doubles are kept in all their bits, which are of variable length."""
+    type_ = node.input.column(str(argument)).type
+    return 48 if pa.types.is_floating(type_) else 16
+
+
+def _bag(rows: Estimate, key: tuple[str, ...], names: Iterable[str], in_key: bool = False) -> Size:
+    """Rows under a key; those of the key's columns that it holds exactly are not kept again."""
+    held = {n for n in key if in_key and not has_floats(rows.node.column(n).type)}
+    body = [name for name in names if name not in held]
+    items = rows.distinct([*key, *body]) if rows.rows else 0.0
+    keys = min(rows.distinct(key), items) if key else min(items, 1.0)
+    wide = rows.width(body) + (len(body) + 7) // 8 + _COUNT + _SEAL
+    return _under_keys(items, max(keys, 1e-9), _TAG + rows.width(key), wide)
+
+
+def _under_keys(items: float, keys: float, key: float, value: float) -> Size:
+    """Rows of a bag: alone under their key, together in a part of its page, or in pages of their
+    own."""
+    each = items / keys
+    if each < 1.5:
+        return _plain(items, key, value)
+    together = _PAGE_HEAD + each * (_ITEM + value)
+    if together > _SUBPAGE:
+        pages = max(1.0, together / (_PAGE * _FILLED))
+        return Size(items, keys * ((_ITEM + key + 48) / _FILLED + _PAGE * pages))
+    return Size(items, keys * (_ITEM + key + together) / _FILLED)
+
+
+def _plain(items: float, key: float, value: float) -> Size:
+    return Size(items, items * (_ITEM + key + value) / _FILLED)
+
+
+def _times(size: Size, copies: int) -> Size:
+    return Size(size.items * copies, size.bytes * copies)

@@ -1,0 +1,173 @@
+"""What the cost model's constants are on this machine: a small database is loaded and changed, and
+the constants are fitted to what that took."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from everview.plan.cost import Constants
+from everview.run.estimating import constants_key
+from everview.stores.embedded.work import total
+
+if TYPE_CHECKING:
+    from everview.database import Database
+
+ROWS, PARTS, KINDS = 60_000, 2_000, 20
+EPOCHS = ((10, 6), (1_000, 4), (8_000, 3))  # changes, and how often
+_PARTS_CHANGED = 200
+# each with how many operators it has, its rows among them
+_LOADED = {
+    "SELECT * FROM few": 1,
+    "SELECT f.kind, sum(f.amount) AS total FROM few f JOIN parts p ON f.part = p.id GROUP BY 1": 3,
+    "SELECT id, amount FROM rows": 1,
+}
+_CHANGED = {
+    "SELECT kind, count(*) AS n, sum(amount) AS total FROM rows GROUP BY kind": 2,
+    "SELECT p.name, r.kind, sum(r.amount) AS total FROM rows r JOIN parts p ON r.part = p.id "
+    "GROUP BY 1, 2": 3,
+}
+_TABLES = {
+    "few": {"id": "INT", "part": "INT", "kind": "INT", "amount": "BIGINT"},
+    "rows": {"id": "INT", "part": "INT", "kind": "INT", "amount": "BIGINT"},
+    "parts": {"id": "INT", "name": "STRING"},
+}
+
+
+@dataclass
+class _Measured:
+    """What was counted and how long it took: of operators, epochs and loads."""
+
+    operators: list[tuple[list[float], float]] = field(default_factory=list)
+    epochs: list[tuple[list[float], float]] = field(default_factory=list)
+    loads: list[tuple[list[float], float]] = field(default_factory=list)
+
+
+def calibrate(db: Database, engine: str, tell: Callable[[str], None]) -> Constants:
+    """Measure an engine's constants in a temporary database, and keep them in this one; `tell` is
+    told of each step."""
+    import everview
+
+    with (
+        tempfile.TemporaryDirectory(prefix="everview-calibrate-") as directory,
+        everview.open(f"{directory}/calibrate.ev", create=True, engine=engine) as small,  # type: ignore[arg-type]
+    ):
+        tell(f"starting {engine} ...")
+        measured = _measure(small, tell)
+    found = _constants(measured)
+    db.store.store_documents({constants_key(engine): found.to_json()})
+    return found
+
+
+def _measure(db: Database, tell: Callable[[str], None]) -> _Measured:
+    rng = np.random.default_rng(1)
+    for name, columns in _TABLES.items():
+        db.create_table(name, columns, key="id")
+    db.table("few").put(_rows(rng, np.arange(100)))
+    db.table("rows").put(_rows(rng, np.arange(ROWS)))
+    db.table("parts").put(_parts(rng, np.arange(PARTS)))
+    measured, numbers = _Measured(), count(1)
+    queries = {**_LOADED, **_CHANGED}
+    _load(db, next(iter(queries)), 1, _Measured())  # the first takes the engine longest
+    for query, operators in queries.items():
+        tell(f"view {next(numbers)} of {len(queries)}: loading it")
+        _load(db, query, operators, measured, keep=query in _CHANGED)
+        if query in _CHANGED:
+            tell("  changing its tables")
+            _change(db, rng, operators, "JOIN" in query, measured)
+            db.sql("DROP VIEW v")
+    return measured
+
+
+def _load(
+    db: Database, query: str, operators: int, measured: _Measured, keep: bool = False
+) -> None:
+    db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+    begun = time.perf_counter()
+    db.maintain()
+    seconds = time.perf_counter() - begun
+    found = db.view("v").analyze()
+    assert found is not None
+    read = sum(db.status()[i].rows for i, t in enumerate(db.tables()) if t in found.changes)
+    given = sum(operator.load.rows_in for operator in found.operators.values())
+    items = db.explain("v", json=True)["state"]["rows"]
+    measured.loads.append(([1, operators, read + given, items], seconds))
+    if not keep:
+        db.sql("DROP VIEW v")
+
+
+def _change(
+    db: Database, rng: np.random.Generator, operators: int, joined: bool, measured: _Measured
+) -> None:
+    """Epochs of several sizes; where there is a join, also of the table that has many partners."""
+    sizes = [(size, False) for size, times in EPOCHS for _ in range(times)]
+    sizes += [(_PARTS_CHANGED, True)] * 3 if joined else []
+    for size, of_parts in sizes:
+        if of_parts:
+            db.table("parts").put(_parts(rng, rng.choice(PARTS, size, False)))
+        else:
+            db.table("rows").put(_rows(rng, rng.choice(ROWS, size, False)))
+        seconds = db.maintain().seconds
+        view = db.store.document("view/v")
+        assert view is not None
+        epoch = db.view("v").epoch
+        works = [
+            total(work for shard in shards.values() for work in shard.epochs if work.epoch == epoch)
+            for shards in (db.store.work(s, view["shards"]) for s in view["states"].values())
+        ]
+        for work in works:
+            counts = [1.0, work.rows_in, work.reads, work.writes]
+            measured.operators.append((counts, work.nanoseconds / 1e9))
+        sent = size + sum(work.rows_in for work in works)
+        own = sum(work.nanoseconds for work in works) / 1e9
+        measured.epochs.append(([1, operators, sent], max(seconds - own, 1e-4)))
+
+
+def _constants(measured: _Measured) -> Constants:
+    own, row, read, write = _fitted(measured.operators)
+    epoch, operator, send = _fitted(measured.epochs)
+    load, load_operator, load_row, append = _fitted(measured.loads)
+    today = datetime.now(UTC).date().isoformat()
+    return Constants(
+        epoch, operator + own, send, row, read, write, load, load_operator, load_row, append, today
+    )
+
+
+def _fitted(measured: Sequence[tuple[list[float], float]]) -> list[float]:
+    """Seconds for each thing counted, none negative: by least squares of the relative error."""
+    counts = np.array([counts for counts, _ in measured], np.float64)
+    seconds = np.array([seconds for _, seconds in measured], np.float64)
+    counts /= seconds[:, None]
+    kept = list(range(counts.shape[1]))
+    while True:
+        found = np.linalg.lstsq(counts[:, kept], np.ones(len(seconds)), rcond=None)[0]
+        if found.min() >= 0 or len(kept) == 1:
+            break
+        del kept[int(found.argmin())]
+    by_place = dict(zip(kept, map(float, found), strict=True))
+    return [max(0.0, by_place.get(place, 0.0)) for place in range(counts.shape[1])]
+
+
+def _rows(rng: np.random.Generator, ids: np.ndarray) -> pa.Table:
+    size = len(ids)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int32()),
+            "part": pa.array(rng.integers(0, PARTS, size), pa.int32()),
+            "kind": pa.array(rng.integers(0, KINDS, size), pa.int32()),
+            "amount": pa.array(rng.integers(0, 10**6, size), pa.int64()),
+        }
+    )
+
+
+def _parts(rng: np.random.Generator, ids: np.ndarray) -> pa.Table:
+    names = [f"part {number}" for number in rng.integers(0, 100, len(ids))]
+    return pa.table({"id": pa.array(ids, pa.int32()), "name": names})

@@ -1,0 +1,81 @@
+"""Some rows of a table: short ranges of keys, spread evenly over the keys of each region.
+
+What it reads is bounded, however large the table is, and the same as long as the table is. A table
+that is not larger than that is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+
+from everview.codec.rows import join
+from everview.stores.embedded.region import Region, locating
+
+RANGE = "_range"
+RANGES, RANGE_ROWS = 64, 96
+_BYTES = 8  # of a key, behind what the first and the last have in common
+
+
+def sample(regions: Sequence[Region], columns: Sequence[str]) -> pa.Table:
+    """The columns of some rows, and in RANGE from which range of keys each is; ranges of several
+    regions that begin at about the same key have one number."""
+    layout = regions[0].layout
+    positions = layout.schema.positions(columns)
+    each = max(2, RANGES // len(regions))
+    tables = [pa.Table.from_batches([], layout.arrow(positions))]
+    numbers = [np.zeros(0, np.int32)]
+    for region in regions:
+        with region.environment.reading() as txn, locating(region):
+            ranges = _ranges(txn.cursor(region.rows), region.count(txn), each)
+            for number, values in enumerate(ranges):
+                batch = layout.batch(layout.rows.decode(*join(values), positions), positions)
+                tables.append(pa.Table.from_batches([batch]))
+                numbers.append(np.full(len(values), number, np.int32))
+    return pa.concat_tables(tables).append_column(RANGE, pa.array(np.concatenate(numbers)))
+
+
+def _ranges(cursor: lmdb.Cursor, count: int, ranges: int) -> Iterator[list[bytes]]:
+    """Encoded rows of so many ranges, of which none is empty."""
+    if count <= ranges * RANGE_ROWS:
+        stream = iter(cursor.iternext(keys=False)) if cursor.first() else iter(())
+        while values := list(islice(stream, max(1, count // ranges))):
+            yield values
+        return
+    cursor.first()
+    first = cursor.key()
+    cursor.last()
+    starts = list(_starts(cursor, first, cursor.key(), ranges))
+    for start, stop in zip(starts, [*starts[1:], None], strict=True):
+        items = islice(cursor.iternext(), RANGE_ROWS) if cursor.set_range(start) else ()
+        if values := [value for key, value in items if stop is None or key < stop]:
+            yield values
+
+
+def _starts(cursor: lmdb.Cursor, low: bytes, high: bytes, ranges: int) -> Iterator[bytes]:
+    """At most so many keys from low on, before high: halves of halves, by the bytes of keys that
+    are there, as those that could be may lie elsewhere."""
+    middle = _between(low, high)
+    if ranges == 1 or not cursor.set_range(middle):
+        yield low
+    elif (found := cursor.key()) < high:
+        yield from _starts(cursor, low, found, ranges // 2)
+        yield from _starts(cursor, found, high, ranges - ranges // 2)
+    elif cursor.prev() and (found := cursor.key()) > low:
+        yield from _starts(cursor, low, found, ranges)
+    else:
+        yield low
+
+
+def _between(low: bytes, high: bytes) -> bytes:
+    """What is in the middle of two keys, the first of which is less."""
+    pairs = enumerate(zip(low, high, strict=False))
+    same = next((place for place, (one, other) in pairs if one != other), len(low))
+    one, other = (
+        int.from_bytes(key[same : same + _BYTES].ljust(_BYTES, b"\0")) for key in (low, high)
+    )
+    return low[:same] + ((one + other + 1) // 2).to_bytes(_BYTES)
