@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -149,6 +150,26 @@ def test_joins_equal_recomputation_however_changes_are_batched(
 ) -> None:
     kind, history = case
     check(maintain, join(*sources(kind), how, null_safe), history, step)
+
+
+@settings(max_examples=60)
+@given(
+    case=st.sampled_from([*FEW, *NESTED]).flatmap(lambda k: st.tuples(st.just(k), two_sided(k))),
+    null_safe=st.lists(st.booleans(), max_size=2).map(tuple),
+    step=STEPS,
+)
+def test_a_join_that_keeps_no_counts_equals_recomputation(
+    maintain: Maintain, case: tuple[str, History], null_safe: tuple[bool, ...], step: int
+) -> None:
+    kind, history = case
+    check(maintain, replace(join(*sources(kind), "left", null_safe), unique=True), history, step)
+
+
+def test_a_join_to_a_key_keeps_the_rows_of_the_right_once(maintain: Maintain) -> None:
+    node = join(*sources("INT"), "left", (False,))
+    steps = sides(node, [((RIGHT, (key, 7, "v")), 1) for key in (-1, 0)], 1)
+    assert maintain(node, steps)[1] == 4
+    assert maintain(replace(node, unique=True), steps)[1] == 2
 
 
 @settings(max_examples=30)

@@ -38,6 +38,7 @@ def init(db: str) -> None:
 def status(db: str, as_json: bool) -> None:
     """Show the tables of DB (rows, changes kept in the log, bytes on disk, regions) and its views.
 
+    Rows of a table that was created WITH (append_only = true) are neither changed nor deleted.
     A view is behind by the age of the oldest change that it does not include. Why a view is
     stopped or suspect, or its new definition not put in place, stands below; so does what was
     written but can't be handed to the device.

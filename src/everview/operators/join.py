@@ -25,8 +25,9 @@ class JoinOperator(Operator):
 
     Law:   sum of outputs == join(sum of left inputs, sum of right inputs).
     State: rows of each side by join key, without the key's columns; for all but inner joins also
-           how many rows of the right there are by key (for full joins, of the left too), and for
-           semi, anti and existence joins nothing else of the right.
+           how many rows of the right there are by key (for full joins, of the left too; for left
+           joins to unique keys not, as the rows tell), and for semi, anti and existence joins
+           nothing else of the right.
     Cost:  one look-up for each changed key, and the rows that match.
     """
 
@@ -95,7 +96,7 @@ class JoinOperator(Operator):
         keys = pa.concat_arrays([of_mine, of_other]).unique()
         keys = keys.take(pc.array_sort_indices(keys))
         listed = keys.to_pylist()
-        before = _counts(state.get_many(listed))
+        before = self._counts_before(listed, state)
         at = pc.index_in(of_other, keys).to_numpy()
         after = before.copy()
         after[at] += other.totals()
@@ -103,9 +104,10 @@ class JoinOperator(Operator):
             raise Damaged(
                 f"a join has lost more rows of its {('right', 'left')[side]} side than it had"
             )
-        state.put_many(
-            [listed[i] for i in at], [_COUNT.pack(n) if n else b"" for n in after[at].tolist()]
-        )
+        if not self._node.unique:
+            state.put_many(
+                [listed[i] for i in at], [_COUNT.pack(n) if n else b"" for n in after[at].tolist()]
+            )
         has = (after > 0)[pc.index_in(of_mine, keys).to_numpy()][mine.which]
         given = [self._alone(side, mine.rows, mine.weights, has)]
         turned = (before[at] > 0) != (after[at] > 0)
@@ -115,6 +117,13 @@ class JoinOperator(Operator):
             given.append(self._alone(side, matches.rows, -matches.counts, ~has))
             given.append(self._alone(side, matches.rows, matches.counts, has))
         return given
+
+    def _counts_before(self, keys: list[bytes], state: State) -> np.ndarray:
+        """How many rows the other side had; of unique ones, as they are kept."""
+        if not self._node.unique:
+            return _counts(state.get_many(keys))
+        places, _, counts = state.get_bags([bytes([RIGHT]) + key[1:] for key in keys])
+        return np.bincount(places, counts, len(keys)).astype(np.int64)
 
     def _alone(self, side: int, rows: pa.Table, weights: np.ndarray, has: np.ndarray) -> pa.Table:
         """Rows of a side that have a match or have none: as the join shows them by themselves."""

@@ -206,7 +206,8 @@ class Join(Node):
     `how`: inner, left and full give the columns of both; single is a left join that allows one
     match at most; semi and anti give those of the left, for rows that have a match or have none;
     existence gives them all, and whether they have one. `null_safe[i]`: NULL equals NULL in the
-    i-th key. A `replicated` right side is small, and kept whole with every shard of the left.
+    i-th key. A `replicated` right side is small, and kept whole with every shard of the left. Of
+    a `unique` right side no two rows have equal keys.
     """
 
     kind = "join"
@@ -217,11 +218,13 @@ class Join(Node):
     right_keys: tuple[str, ...]
     null_safe: tuple[bool, ...]
     replicated: bool
+    unique: bool = later(False)
 
     def label(self) -> str:
         pairs = zip(self.left_keys, self.right_keys, self.null_safe, strict=True)
         on = [f"{left} {'<=>' if safe else '='} {right}" for left, right, safe in pairs]
-        side = ", right side replicated" if self.replicated else ""
+        side = ", one match at most" if self.unique else ""
+        side += ", right side replicated" if self.replicated else ""
         return f"{self.how} join on {' AND '.join(on) or 'true'}{side}"
 
 

@@ -2,6 +2,7 @@
 
 from everview.plan.facts import Facts
 from everview.plan.nodes import Node
+from everview.plan.rules.count_no_unique_matches import count_no_unique_matches
 from everview.plan.rules.drop_distinct_of_unique_values import drop_distinct_of_unique_values
 from everview.plan.rules.drop_unused_left_joins import drop_unused_left_joins
 from everview.plan.rules.keep_less_of_growing_inputs import keep_less_of_growing_inputs
@@ -15,6 +16,7 @@ RULES = (
     project_groups_of_one_row,
     drop_distinct_of_unique_values,
     drop_unused_left_joins,
+    count_no_unique_matches,
     push_conditions_to_sources,
     keep_needed_columns,
     order_joins,
