@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ROWS, PARTS, KINDS = 60_000, 2_000, 20
 EPOCHS = ((10, 6), (1_000, 4), (8_000, 3))  # changes, and how often
+LOADS = 2
 _PARTS_CHANGED = 200
 # each with how many operators it has, its rows among them
 _LOADED = {
@@ -76,21 +77,28 @@ def _measure(db: Database, tell: Callable[[str], None]) -> _Measured:
     db.table("parts").put(_parts(rng, np.arange(PARTS)))
     measured, numbers = _Measured(), count(1)
     queries = {**_LOADED, **_CHANGED}
-    _load(db, next(iter(queries)), 1, _Measured())  # the first takes the engine longest
     for query, operators in queries.items():
         tell(f"view {next(numbers)} of {len(queries)}: loading it")
-        _load(db, query, operators, measured, keep=query in _CHANGED)
+        _load(db, query, operators, measured)
         if query in _CHANGED:
             tell("  changing its tables")
             _change(db, rng, operators, "JOIN" in query, measured)
-            db.sql("DROP VIEW v")
+        db.sql("DROP VIEW v")
     return measured
 
 
-def _load(
-    db: Database, query: str, operators: int, measured: _Measured, keep: bool = False
-) -> None:
-    db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+def _load(db: Database, query: str, operators: int, measured: _Measured) -> None:
+    """Several times, of which the quickest counts: the machine may do other things too."""
+    loads = []
+    for _ in range(LOADS):
+        if db.views():
+            db.sql("DROP VIEW v")
+        db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+        loads.append(_loaded(db, operators))
+    measured.loads.append(min(loads, key=lambda load: load[1]))
+
+
+def _loaded(db: Database, operators: int) -> tuple[list[float], float]:
     begun = time.perf_counter()
     db.maintain()
     seconds = time.perf_counter() - begun
@@ -99,9 +107,7 @@ def _load(
     read = sum(db.status()[i].rows for i, t in enumerate(db.tables()) if t in found.changes)
     given = sum(operator.load.rows_in for operator in found.operators.values())
     items = db.explain("v", json=True)["state"]["rows"]
-    measured.loads.append(([1, operators, read + given, items], seconds))
-    if not keep:
-        db.sql("DROP VIEW v")
+    return [1, operators, read + given, items], seconds
 
 
 def _change(
