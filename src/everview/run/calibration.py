@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from everview.plan.cost import Constants
+from everview.plan.cost import DEFAULTS, Constants
 from everview.run.estimating import constants_key
 from everview.stores.embedded.work import total
 
 if TYPE_CHECKING:
     from everview.database import Database
 
-ROWS, PARTS, KINDS = 60_000, 2_000, 20
+ROWS, PARTS, KINDS = 100_000, 2_000, 20
 EPOCHS = ((10, 6), (1_000, 4), (8_000, 3))  # changes, and how often
 LOADS = 2
 _PARTS_CHANGED = 200
@@ -63,7 +63,7 @@ def calibrate(db: Database, engine: str, tell: Callable[[str], None]) -> Constan
     ):
         tell(f"starting {engine} ...")
         measured = _measure(small, tell)
-    found = _constants(measured)
+    found = _constants(measured, DEFAULTS[engine])
     db.store.store_documents({constants_key(engine): found.to_json()})
     return found
 
@@ -104,8 +104,10 @@ def _loaded(db: Database, operators: int) -> tuple[list[float], float]:
     seconds = time.perf_counter() - begun
     found = db.view("v").analyze()
     assert found is not None
-    read = sum(db.status()[i].rows for i, t in enumerate(db.tables()) if t in found.changes)
-    given = sum(operator.load.rows_in for operator in found.operators.values())
+    # rows as the model counts them: a load may add rows up before it sends them to an aggregate,
+    # so the largest table's are counted once for each operator that they would come to
+    tables = [one.rows for one in db.status() if one.name in found.changes]
+    read, given = sum(tables), sum(tables) + max(tables) * (operators > 2)
     items = db.explain("v", json=True)["state"]["rows"]
     return [1, operators, read + given, items], seconds
 
@@ -137,14 +139,25 @@ def _change(
         measured.epochs.append(([1, operators, sent], max(seconds - own, 1e-4)))
 
 
-def _constants(measured: _Measured) -> Constants:
+def _constants(measured: _Measured, default: Constants) -> Constants:
+    """The constants that fit; one that is lost in what else the machine did stays as it was."""
     own, row, read, write = _fitted(measured.operators)
     epoch, operator, send = _fitted(measured.epochs)
     load, load_operator, load_row, append = _fitted(measured.loads)
-    today = datetime.now(UTC).date().isoformat()
-    return Constants(
-        epoch, operator + own, send, row, read, write, load, load_operator, load_row, append, today
-    )
+    found = {
+        "epoch": epoch,
+        "operator": operator + own,
+        "send": send,
+        "row": row,
+        "read": read,
+        "write": write,
+        "load": load,
+        "load_operator": load_operator,
+        "load_row": load_row,
+        "append": append,
+    }
+    told = {name: seconds for name, seconds in found.items() if seconds > 0}
+    return replace(default, **told, measured=datetime.now(UTC).date().isoformat())
 
 
 def _fitted(measured: Sequence[tuple[list[float], float]]) -> list[float]:
