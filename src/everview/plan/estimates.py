@@ -34,7 +34,7 @@ from everview.plan.nodes import (
     Union,
 )
 from everview.plan.statistics import RANGE, distinct, width
-from everview.schema import unquoted
+from everview.schema import is_nested, unquoted
 
 STATELESS = (Filter, Project, Generate)
 _GUESS = 1 / 3  # of the rows, where a condition can't be measured
@@ -59,8 +59,9 @@ class Samples(Protocol):
     def find(self, source: Source, keys: pa.Table) -> pa.Table:
         """Rows of a source by the columns of its table's key."""
 
-    def aggregate(self, node: Aggregate, rows: pa.Table) -> pa.Table:
-        """The groups of some rows of an aggregate's input, by their RANGE too."""
+    def aggregate(self, node: Aggregate, rows: pa.Table) -> pa.Table | None:
+        """The groups of some rows of an aggregate's input, by their RANGE too; None if that
+        fails."""
 
     def compute(self, node: Node, below: Node, rows: pa.Table) -> pa.Table | None:
         """What the stateless nodes from `node` down to above `below` make of rows of that, with
@@ -175,10 +176,9 @@ class Estimates:
         if below.sample is None or not below.sample.num_rows or not node.groups:
             return found
         sample = self._samples.aggregate(node, below.sample)
-        scale = below.rows / below.sample.num_rows
-        if sample.num_rows * scale > found.rows * _TOGETHER:
-            return found
-        return replace(found, sample=sample)
+        most = found.rows * _TOGETHER * below.sample.num_rows / below.rows
+        is_whole = sample is not None and sample.num_rows <= most
+        return replace(found, sample=sample) if is_whole else found
 
     def _grouped(self, node: Node, groups: tuple[str, ...]) -> Estimate:
         below = self.of(node.inputs()[0])
@@ -213,6 +213,8 @@ class Estimates:
     def _find(self, node: Node, names: Sequence[str], keys: pa.Table) -> pa.Table | None:
         """The rows of a node that may have the given values in `names`, without RANGE; None if they
         can't be looked up by a key."""
+        if any(is_nested(column.type) for column in keys.schema):
+            return None
         if isinstance(_passed_on(node, ())[0], Source) and self._is_whole(node):
             found = self.of(node).sample
             assert found is not None

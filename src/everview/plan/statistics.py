@@ -26,6 +26,8 @@ def distinct(sample: pa.Table, names: Sequence[str], rows: float) -> float:
     if not names or sample.num_rows == 0:
         return min(1.0, rows)
     plain = [name for name in dict.fromkeys(names) if not is_nested(sample[name].type)]
+    if not plain:
+        return rows
     by_range = sample.group_by([*plain, RANGE], use_threads=False).aggregate([])
     found = by_range.group_by(plain, use_threads=False).aggregate([(RANGE, "count")])
     seen = found.num_rows

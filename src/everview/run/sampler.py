@@ -13,13 +13,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from everview.delta import WEIGHT, weighted
+from everview.errors import EverviewError
 from everview.operators.aggregate import AggregateOperator
 from everview.operators.base import MemoryState
 from everview.plan.conditions import passing
 from everview.plan.estimates import STATELESS, not_null
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.plan.statistics import RANGE
-from everview.run.rounds import Program
+from everview.run.rounds import SHARDED, WEIGHTED, Program
+from everview.run.types import struct
 from everview.run.workers import SHARD, Step, names_read
 from everview.schema import Column, quoted, unquoted
 
@@ -49,13 +51,16 @@ class Sampler:
         rows, _ = self._store.get(source.table, keys, names_read(source))
         return _passing(source, rows)
 
-    def aggregate(self, node: Aggregate, rows: pa.Table) -> pa.Table:
+    def aggregate(self, node: Aggregate, rows: pa.Table) -> pa.Table | None:
         ranged = Column(RANGE, pa.int32())
         below = replace(node.input, columns=(*node.input.columns, ranged))
         groups = len(node.groups)
         columns = (*node.columns[:groups], ranged, *node.columns[groups:])
         node = replace(node, input=below, groups=(*node.groups, RANGE), columns=columns)
-        found = AggregateOperator(node).apply([weighted(rows, 1)], MemoryState())
+        try:
+            found = AggregateOperator(node).apply([weighted(rows, 1)], MemoryState())
+        except EverviewError:  # a sum that doesn't fit its type
+            return None
         names = [column.name for column in columns if column != ranged]
         return found.select([*names, RANGE])
 
@@ -65,10 +70,11 @@ class Sampler:
             return found
         step = Step("", "never", (0,), 0, 0, None, {})
         program = Program(self._session, step, {})
-        given = rows.rename_columns([*rows.column_names[:-1], WEIGHT])
+        given = rows.select([*below.names(), RANGE]).rename_columns([*below.names(), WEIGHT])
         given = given.append_column(SHARD, pa.array(np.zeros(len(rows), np.int32)))
+        schema = struct((*below.columns, WEIGHTED, SHARDED))
         try:
-            program.put(below, self._session.createDataFrame(given).coalesce(1))
+            program.put(below, self._session.createDataFrame(given, schema).coalesce(1))
             frame = program.frame(node)
             assert frame is not None
             found = frame.select(*map(quoted, (*node.names(), WEIGHT))).toArrow()
