@@ -14,6 +14,7 @@ import pytest
 
 import everview as ev
 from everview.codec.buffers import fold_one
+from everview.codec.point import encode_key
 from everview.errors import (
     Damaged,
     DatabaseError,
@@ -25,7 +26,7 @@ from everview.stores.embedded.environment import Environment
 
 from .invariants import check
 from .processes import Server
-from .workload import COLUMNS, make
+from .workload import COLUMNS, Row, make
 
 KNOWN = "a long and well known string " * 4
 MASK = (1 << 64) - 1
@@ -125,6 +126,71 @@ def test_a_damaged_row_has_no_version_and_passes_no_test(damaged: Any) -> None:
             db.table("t").version(7)
         with pytest.raises(Damaged, match="table t, region 0"):
             db.table("t").test_and_set(7, None, version=21)
+
+
+KEYS = {"BIGINT": lambda n: n * 0x01020304050607, "STRING": lambda n: f"the key {n:04d} of a row"}
+
+
+@pytest.fixture(scope="module", params=KEYS)
+def keyed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes tables of 300 rows, of which one has some byte of its stored key changed on disk."""
+    original = tmp_path_factory.mktemp("keyed") / "whole.ev"
+    rows = {key: {"id": key, "op": n} for n in range(300) if (key := KEYS[request.param](n))}
+    with ev.open(original, create=True) as db:
+        table = db.create_table("t", {"id": request.param, "op": "INT"}, "id", regions=1)
+        table.put([row | {"op": -1} for row in rows.values()])
+        position = table.log()[0].last
+        table.put(list(rows.values()))
+        one = db.store._layout("t").schema.key_columns
+
+    def make_damaged(seed: int) -> tuple[Path, Any, dict[Any, Row], int]:
+        chance = random.Random(seed)
+        path, key = original.with_name(f"{seed}.ev"), chance.choice(list(rows))
+        shutil.copytree(original, path)
+        file, stored = path / "tables/000001/0/data.mdb", encode_key(one, [key])
+        assert stored
+        changed, at = bytearray(stored), chance.randrange(len(stored))
+        changed[at] ^= chance.randrange(1, 256)
+        data, length = file.read_bytes(), len(stored).to_bytes(2, "little")  # LMDB's, before a key
+        assert length + stored in data
+        file.write_bytes(data.replace(length + stored, length + changed))
+        return path, key, rows, position
+
+    return make_damaged
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_changed_byte_in_a_key_is_missed_by_no_one(keyed: Any, seed: int) -> None:
+    path, key, rows, position = keyed(seed)
+    in_order = sorted(rows)
+    chance = random.Random(seed)
+    told = 0
+    with ev.open(path) as db:
+        table = db.table("t")
+        for read in (
+            lambda: table.get(key),
+            lambda: table.get_many([in_order[0], key]),
+            lambda: table.get_many(in_order),
+            lambda: table.version(key),
+            lambda: table.test_and_set(key, {"id": key, "op": 7}, expected=None),
+            lambda: table.put({"id": key, "op": 7}),
+            lambda: table.delete([key]),
+            lambda: list(table.scan(key, in_order[-1])),
+            lambda: list(db.store.scan("t", at={0: position})),
+        ):
+            with pytest.raises(Damaged, match="table t, region 0"):
+                pytest.fail(f"it gave {read()}")
+        assert list(table.scan()) == [rows[k] for k in in_order], "rows say everything"
+        for _ in range(40):
+            one, other = sorted(chance.sample(in_order, 2))
+            try:
+                assert table.get(one) == rows[one]
+                assert list(table.scan(one, other)) == [
+                    rows[k] for k in in_order if one <= k < other
+                ]
+            except Damaged:
+                told += 1
+    assert told, "a range that it is in"
 
 
 def test_every_single_changed_byte_changes_the_checksum() -> None:

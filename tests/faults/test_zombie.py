@@ -20,11 +20,13 @@ from tests.proofs import Prove
 
 from . import bank
 
-LEASE = 0.5
+LEASE, BEAT, FENCE = 0.4, 0.05, 0.2  # shorter than they are, as there are many rounds
 PATIENCE = 10.0
 MAINTAINER = f"""
 import sys
 import everview as ev
+from everview.stores.embedded import lease, store
+lease.BEAT_SECONDS, store._FENCE_PATIENCE = {BEAT}, {FENCE}
 with ev.open(sys.argv[1], engine="sail") as db:
     db.engine
     print("up", flush=True)

@@ -7,6 +7,7 @@ the file had happened when the child was killed.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -384,10 +385,24 @@ def maintain(tell: Tell, path: str, step: int, moment: str) -> None:
         tell(steps=next(numbers) - 1)
 
 
+def import_engine() -> None:
+    """What children that maintain would each import; it starts no thread."""
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+    for name in (
+        "everview.run.maintainer",
+        "pysail.spark",
+        "pyspark.sql.connect.session",
+        "pandas",
+    ):
+        importlib.import_module(name)
+
+
 def main() -> None:
     """Read one job a line, fork a child for it, answer with its process id."""
     for line in sys.stdin:
         job, arguments, reports = json.loads(line)
+        if job == maintain.__name__:
+            import_engine()
         child = os.fork() if job != "wait" else 0
         if job == "wait":
             answer = os.waitpid(arguments["pid"], os.WNOHANG if arguments["poll"] else 0)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from everview.codec import KeyCodec, TableCodec
 from everview.codec.buffers import Ints, offsets_of
-from everview.errors import Outdated
+from everview.errors import Damaged, Outdated
 from everview.schema import TableSchema
 
 LONGEST = 511
@@ -68,6 +68,17 @@ class Layout:
         stored = [stored_key(key) for key in listed]
         order = sorted(range(len(stored)), key=stored.__getitem__)
         return [stored[i] for i in order], np.array(order, np.int64)
+
+    def check_stored(self, keys: pa.BinaryArray, stored: pa.BinaryArray) -> None:
+        """Raises `Damaged` unless whole keys of rows are those under which the rows are stored."""
+        if self.has_long(stored):
+            keys = pa.array(map(stored_key, keys.to_pylist()), pa.binary())
+        if not keys.equals(stored):
+            raise Damaged("a row is stored under a key that is not its own")
+
+    def has_long(self, stored: pa.BinaryArray) -> bool:
+        """Whether a stored key is one that was cut."""
+        return self.keys.variable and np.diff(offsets_of(stored)).max(initial=0) == LONGEST
 
     def current(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns, NULL in those that were added after the rows were made.

@@ -18,18 +18,20 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
-from everview.codec.point import check_row
+from everview.codec.point import encode_key
 from everview.codec.rows import Encoded, join
 from everview.errors import AppendOnly, Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
 from everview.stores.embedded import log
 from everview.stores.embedded.environment import Environment
-from everview.stores.embedded.layout import Layout
+from everview.stores.embedded.layout import LONGEST, Layout, stored_key
 
 DATABASES = ("rows", "log", "meta")
 _NUMBER = struct.Struct("<Q")
 _CONSUMER = struct.Struct("<Qq")
 _LAST, _CONSUMERS = b"last", b"consumer/"
+_FEW, _SOME = 4, 64
+Item = tuple[bytes, bytes]
 T = TypeVar("T")
 
 
@@ -125,14 +127,18 @@ class Region:
     def _existing(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[bytes]:
         """The rows stored under sorted keys, b"" where there is none."""
         cursor = txn.cursor(self.rows)
-        if not cursor.last() or cursor.key() < keys[0]:
+        if not cursor.last():
             return [b""] * len(keys)
-        found = cursor.getmulti(keys)
-        with locating(self):  # a damaged row must not get into the log as if it were right
-            self.layout.rows.check(*join([row for _, row in found]))
+        if cursor.key() < keys[0]:
+            self.check_keys([cursor.item()])
+            return [b""] * len(keys)
+        found: list[Item] = cursor.getmulti(keys)
+        self.check_keys(found)  # a damaged row must not get into the log as if it were right
         if len(found) == len(keys):
             return [row for _, row in found]
         stored = dict(found)
+        if len(keys) - len(found) <= _SOME:  # of many, it would take as long as to write them
+            self.check_keys(self._beside(txn, [key for key in keys if key not in stored]))
         return [stored.get(key, b"") for key in keys]
 
     def _put(self, txn: lmdb.Transaction, keys: list[bytes], values: list[bytes]) -> None:
@@ -143,20 +149,64 @@ class Region:
             raise WriteError(f"{self.environment.path}: {written} of {len(keys)} rows were taken")
 
     def get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
-        value: bytes | None = txn.get(key, db=self.rows)
-        return value
+        """The row under a key. Raises `Damaged` if there is none, and what is beside it is not
+        under its own."""
+        row: bytes | None = txn.get(key, db=self.rows)
+        if row is None:
+            self.check_keys(self._beside(txn, [key]))
+        return row
 
     def get_checked(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
-        """As `get`; raises `Damaged` if the row fails its checksum."""
+        """As `get`; raises `Damaged` if the row fails its checksum, or is not that of the key."""
         row = self.get(txn, key)
-        with locating(self):
-            if row is not None:
-                check_row(row)
+        if row is not None:
+            self.check_keys([(key, row)])
         return row
 
     def get_many(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
-        found: list[tuple[bytes, bytes]] = txn.cursor(self.rows).getmulti(keys)
+        """The rows under sorted keys that are there, with their keys, held against them."""
+        found: list[Item] = txn.cursor(self.rows).getmulti(keys)
+        self.check_keys(found)
+        if len(found) < len(keys):
+            there = {key for key, _ in found}
+            self.check_keys(self._beside(txn, [key for key in keys if key not in there]))
         return found
+
+    def _beside(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[Item]:
+        """What is beside sorted keys that are not there: one of them whose key has changed on disk
+        would be found where it was."""
+        cursor = txn.cursor(self.rows)
+        found: list[Item] = []
+        beyond = b""
+        for key in keys:
+            if key < beyond:  # it is beside the same as the one before
+                continue
+            if cursor.set_range(key):
+                beyond = cursor.key()
+                found.append(cursor.item())
+                there = cursor.prev()
+            else:
+                beyond = b"\xff" * (LONGEST + 1)
+                there = cursor.last()
+            if there:
+                found.append(cursor.item())
+        return found
+
+    def check_keys(self, items: list[Item]) -> None:
+        """Raises `Damaged` if rows fail their checksums, or lie under keys that are not theirs."""
+        with locating(self):
+            if len(items) <= _FEW and all(map(self._is_own, items)):
+                return
+            data, starts = join([row for _, row in items])
+            columns = self.layout.rows.decode(data, starts, self.layout.key_positions)
+            stored = pa.array([key for key, _ in items], pa.binary())
+            self.layout.check_stored(self.layout.keys.encode(columns), stored)
+
+    def _is_own(self, item: Item) -> bool:
+        """Whether a row is plainly that of its key."""
+        values = self.layout.rows.decode_row(item[1], self.layout.key_positions)
+        key = encode_key(self.layout.schema.key_columns, tuple(values.values()))
+        return key is not None and stored_key(key) == item[0]
 
     def count(self, txn: lmdb.Transaction) -> int:
         return int(txn.stat(self.rows)["entries"])

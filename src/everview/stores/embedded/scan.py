@@ -45,18 +45,22 @@ class Scan:
         with region.environment.reading() as txn:
             back = undo(region, txn, at, self._low, self._high)
             if self._needs_keys or back:
-                for items in self._items(txn.cursor(region.rows), back):
+                for items in self._items(region, txn.cursor(region.rows), back):
                     stored, values = map(list, zip(*items, strict=True))
-                    yield from self._decode(region, values, stored)
+                    yield from self._decode(region, values, stored, self._is_by_key or bool(back))
             else:
                 stream = iter(txn.cursor(region.rows).iternext(keys=False))
                 while values := _fill(stream, self.batch_rows, len):
-                    yield from self._decode(region, values, None)
+                    yield from self._decode(region, values)
+
+    @property
+    def _is_by_key(self) -> bool:
+        """Whether it depends on the stored keys what is read, or in which order."""
+        return self.start is not None or self.stop is not None or self.keyed
 
     @property
     def _needs_keys(self) -> bool:
-        ranged = self.start is not None or self.stop is not None
-        return ranged or self.keyed or self.layout.keys.variable
+        return self._is_by_key or self.layout.keys.variable
 
     @property
     def _low(self) -> bytes:
@@ -67,9 +71,17 @@ class Scan:
         """A stored key that no stored key of the range exceeds."""
         return None if self.stop is None else _run_end(stored_key(self.stop))
 
-    def _items(self, cursor: lmdb.Cursor, back: dict[bytes, bytes]) -> Iterator[list[Item]]:
-        """Stored keys and values; long keys that agree in their prefix stay in one batch."""
+    def _items(
+        self, region: Region, cursor: lmdb.Cursor, back: dict[bytes, bytes]
+    ) -> Iterator[list[Item]]:
+        """Stored keys and values; long keys that agree in their prefix stay in one batch.
+
+        Where a range begins and ends, what is beyond is held against its keys too.
+        """
         found = cursor.set_range(self._low) if self._low else cursor.first()
+        if self._low and (cursor.prev() if found else cursor.last()):
+            region.check_keys([cursor.item()])
+            cursor.next()
         stream: Iterator[Item] = cursor.iternext() if found else iter(())
         pending, high, done = sorted(back), self._high, False
         while not done:
@@ -78,6 +90,7 @@ class Scan:
             if items and len(items[-1][0]) == LONGEST:
                 stream = _extend(items, stream, items[-1][0][:PREFIX])
             if items and high is not None and items[-1][0] > high:
+                region.check_keys(items)
                 del items[bisect_right(items, high, key=_key) :]
                 done = True
             if back:
@@ -90,17 +103,25 @@ class Scan:
                 yield items
 
     def _decode(
-        self, region: Region, values: list[bytes], stored: list[bytes] | None
+        self,
+        region: Region,
+        values: list[bytes],
+        stored: list[bytes] | None = None,
+        by_key: bool = False,
     ) -> Iterator[pa.RecordBatch]:
+        """Rows in batches; `by_key` if it depends on their stored keys which ones they are."""
         layout = self.layout
         wanted = layout.schema.positions(self.columns)
-        long = stored is not None and any(len(key) == LONGEST for key in stored)
-        read = sorted({*wanted, *self._named_in_where(), *(layout.key_positions if long else ())})
+        places = None if stored is None else pa.array(stored, pa.binary())
+        long = places is not None and layout.has_long(places)
+        keys = layout.key_positions if long or by_key else ()
+        read = sorted({*wanted, *self._named_in_where(), *keys})
         with locating(region):
             batch = layout.batch(layout.rows.decode(*join(values), read), read)
-        if stored is not None:
-            keys = layout.encode_keys(batch) if long else pa.array(stored, pa.binary())
-            batch = self._ranged(batch.append_column(KEY, keys), long)
+            if places is not None and keys:
+                whole = layout.encode_keys(batch)
+                layout.check_stored(whole, places)
+                batch = self._ranged(batch.append_column(KEY, whole), long)
         if self.where is not None:
             batch = _one(pa.Table.from_batches([batch]).filter(self.where))
         batch = batch.select([layout.schema.names[i] for i in wanted] + [KEY] * self.keyed)

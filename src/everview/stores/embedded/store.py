@@ -281,8 +281,14 @@ class EmbeddedStore(Store):
         one = self._region(layout, region_of(encoded, layout.schema.regions))
         with one.environment.reading() as txn:
             row = one.get(txn, stored_key(encoded))
+        if row is None:
+            return None
         with locating(one):
-            return None if row is None else layout.rows.decode_row(row, positions)
+            found = layout.rows.decode_row(row, sorted({*positions, *layout.key_positions}))
+        if encode_key(layout.schema.key_columns, [found[k] for k in layout.schema.key]) != encoded:
+            one.check_keys([(stored_key(encoded), row)])
+        names = layout.schema.names
+        return {names[position]: found[names[position]] for position in positions}
 
     def version(self, table: str, key: pa.Table) -> int:
         layout = self._layout(table)
