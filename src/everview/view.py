@@ -75,6 +75,11 @@ class View:
         return list(self._document()["tables"])
 
     @property
+    def named_tables(self) -> tuple[str, ...]:
+        """The tables in its query, also those that its answer can't depend on."""
+        return tuple(self._document().get("widths", {}))
+
+    @property
     def table_columns(self) -> dict[str, tuple[str, ...]]:
         """The columns that its tables had when it was made: those are what its query is about."""
         widths = self._document().get("widths", {})

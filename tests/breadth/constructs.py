@@ -51,6 +51,19 @@ CONSTRUCTS = [
             "stack": "SELECT k, stack(2, 'a', a, 'c', c) AS (n, v) FROM t",
             "common table expressions": "WITH s AS (SELECT a, sum(c) AS n FROM t GROUP BY a) "
             "SELECT s.a, n FROM s JOIN u ON u.k = s.a",
+            "text and patterns": "SELECT k, split_part(b, ',', 2) AS p, regexp_replace(b, '[xy]', "
+            "'_') AS r, base64(encode(b, 'UTF-8')) AS e FROM t WHERE b RLIKE 'x' OR b LIKE ANY "
+            "('y%', 'z%')",
+            "dates and times": "SELECT k, to_date('2020-01-0' || a, 'yyyy-MM-dd') AS d, extract("
+            "SECOND FROM timestamp_seconds(c)) AS s, date_trunc('HOUR', timestamp_seconds(c * 900))"
+            " AS h FROM t WHERE a > 0",
+            "JSON": "SELECT k, from_json(j, 'a INT, b STRING').b AS f, get_json_object(j, '$.a') "
+            "AS g FROM (SELECT k, to_json(struct(a, b)) AS j FROM t)",
+            "functions of elements": "SELECT k, transform(split(b, ','), x -> upper(x)) AS l, "
+            "filter(array(a, c), x -> x > 2) AS f, aggregate(array(a, c), 0L, (n, x) -> n + "
+            "coalesce(x, 0)) AS s, array_contains(array(a, c), 3) AS h FROM t",
+            "what forgives": "SELECT k, try_divide(a, c) AS d, try_add(a, 9223372036854775807) AS "
+            "s, try_cast(b AS INT) AS n, get(array(a, c), a) AS g FROM t",
             "arrays, structs and maps": "SELECT k, split(b, ',') AS l, named_struct('a', a, 'c', c)"
             " AS s FROM t",
         },
@@ -152,6 +165,14 @@ CONSTRUCTS = [
             "FROM t GROUP BY b",
             "both kinds together": "SELECT b, count(*) AS n, sum(c) AS s, median(c) AS m FROM t "
             "GROUP BY b",
+            "min, max of structs": "SELECT a, min(struct(c, b)) AS x, max(struct(b, k)).k AS y "
+            "FROM t GROUP BY a",
+            "regression": "SELECT b, regr_slope(a, c) AS s, regr_sxx(a, c) AS x, regr_count(a, c) "
+            "AS n FROM t GROUP BY b",
+            "time windows": "SELECT window.start AS w, sum(a) AS s FROM t GROUP BY "
+            "window(timestamp_seconds(c * 900), '1 hour', '30 minutes')",
+            "session windows": "SELECT session_window.start AS w, sum(a) AS s FROM t GROUP BY "
+            "session_window(timestamp_seconds(c * 900), '1 hour')",
             "by touched group, of all rows": "SELECT median(c) AS m, bit_or(a) AS o FROM t",
             "approx_count_distinct": "SELECT b, approx_count_distinct(a) AS n FROM t GROUP BY b",
         },
@@ -176,6 +197,19 @@ CONSTRUCTS = [
         "first, last, any_value: the least, the greatest, the least",
         "SELECT b, first(c) AS x, last(c) AS y, any_value(c) AS z FROM t GROUP BY b",
         "SELECT b, min(c) AS x, max(c) AS y, min(c) AS z FROM t GROUP BY b",
+    ),
+    Construct(
+        "Aggregates",
+        "mode: the least of the most frequent",
+        "SELECT a, mode(c) AS m FROM t GROUP BY a",
+        "SELECT a, mode(c, true) AS m FROM t GROUP BY a",
+    ),
+    Construct(
+        "Aggregates",
+        "listagg without an order: sorted",
+        "SELECT a, listagg(b) AS l, listagg(DISTINCT b, '|') AS d FROM t GROUP BY a",
+        "SELECT a, listagg(b, '') WITHIN GROUP (ORDER BY b) AS l, listagg(DISTINCT b, '|') WITHIN "
+        "GROUP (ORDER BY b) AS d FROM t GROUP BY a",
     ),
     Construct(
         "Aggregates",
@@ -205,6 +239,12 @@ CONSTRUCTS = [
             " FROM t",
             "of a range": "SELECT k, sum(c) OVER (PARTITION BY b ORDER BY a RANGE BETWEEN 1 "
             "PRECEDING AND 1 FOLLOWING) AS s FROM t WHERE a IS NOT NULL",
+            "of a range of time": "SELECT k, sum(a) OVER (ORDER BY timestamp_seconds(c * 900) "
+            "RANGE BETWEEN INTERVAL '30' MINUTE PRECEDING AND CURRENT ROW) AS s, count(*) OVER "
+            "(PARTITION BY b ORDER BY date_add(DATE'2020-01-01', CAST(c AS INT)) RANGE BETWEEN "
+            "2 PRECEDING AND 1 FOLLOWING) AS n FROM t",
+            "FILTER in a window": "SELECT k, count(*) FILTER (WHERE c > 3) OVER (PARTITION BY b) AS"
+            " n, max(c) FILTER (WHERE a > 1) OVER (PARTITION BY b ORDER BY k) AS m FROM t",
             "over all rows": "SELECT k, count(*) OVER () AS n, rank() OVER (ORDER BY c DESC) AS r "
             "FROM t",
             "over aggregates": "SELECT b, c, sum(sum(a)) OVER (PARTITION BY b ORDER BY c) AS s FROM"
@@ -214,10 +254,12 @@ CONSTRUCTS = [
         },
     ),
     *_all(
-        "Of the moment, or of chance",
+        "Of the moment, of chance, or without end",
         {
             "current_date, now": "SELECT k FROM t WHERE c < day(current_date())",
             "rand, uuid": "SELECT k, rand() AS r FROM t",
+            "recursive WITH": "WITH RECURSIVE r(n) AS (SELECT a FROM t UNION ALL SELECT n + 1 FROM "
+            "r WHERE n < 5) SELECT n FROM r",
             "TABLESAMPLE": "SELECT k FROM t TABLESAMPLE (10 PERCENT)",
         },
     ),

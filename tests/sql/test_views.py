@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,3 +202,21 @@ def test_a_view_without_rows_is_not_verified(shop: ev.Database, made: str) -> No
         assert shop.explain("later").startswith("view later: new, to be loaded")
     finally:
         shop.sql("DROP VIEW later")
+
+
+def test_verify_knows_what_is_no_difference_at_all(sail: Engine, tmp_path: Path) -> None:
+    """Doubles that cancel out, tables that a query names and doesn't read, rows made of lists."""
+    with ev.open(tmp_path / "odd.ev", create=True) as db:
+        db._engine = sail
+        db.sql("CREATE TABLE t (k BIGINT PRIMARY KEY, g BIGINT, d DOUBLE)")
+        db.sql("CREATE TABLE gone (k BIGINT PRIMARY KEY)")
+        doubles = [1e9, 0.1, -1e9, 0.2, 3e8, -3e8]
+        db.table("t").put([{"k": k, "g": 1, "d": d} for k, d in enumerate(doubles)])
+        db.sql("CREATE MATERIALIZED VIEW sums AS SELECT g, sum(d) AS s FROM t GROUP BY g")
+        db.sql("CREATE MATERIALIZED VIEW never AS SELECT k FROM gone WHERE false")
+        db.sql("CREATE MATERIALIZED VIEW lists AS SELECT explode(collect_list(k)) AS x FROM t")
+        db.maintain()
+        db.sql("DROP TABLE gone")
+        for view in ("sums", "never", "lists"):
+            verdict = db.verify(view)
+            assert verdict.equal, (view, verdict.missing, verdict.extra)

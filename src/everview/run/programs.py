@@ -110,7 +110,7 @@ def recompute(
     assert frame is not None
     found = frame.toArrow()
     counts = weights_of(found)
-    rows = found.select(range(len(plan.columns)))
+    rows = found.select(plan.names())
     return rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 

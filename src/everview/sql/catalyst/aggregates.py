@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from everview.errors import UnsupportedSql
 from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace, Touched
-from everview.schema import Column
+from everview.schema import Column, quoted
 from everview.sql.catalyst.building import Given, project, unused
 from everview.sql.catalyst.scalars import attached
 from everview.sql.catalyst.trees import each, kind, numbers, value, walk
@@ -61,11 +61,22 @@ def aggregate(given: Translation, plan: Any) -> Node:
     outputs = list(each(plan.aggregateExpressions()))
     groupings = list(each(plan.groupingExpressions()))
     node = attached(given, node, [*groupings, *outputs])
+    _check_sessions(groupings)
     columns, texts = Given(node), given.expressions
     groups = [columns.name_of(texts.cast(one), texts.typed("group", one)) for one in groupings]
     calls = _Calls(given, columns, tuple(dict.fromkeys(groups)))
     made = tuple(calls.output(value(output)) for output in outputs)
     return project(calls.node(), texts.columns(outputs), made)
+
+
+def _check_sessions(groupings: list[Any]) -> None:
+    """Spark merges the windows of sessions when it runs a plan, of which the plan says nothing."""
+    for one in groupings:
+        if kind(one) == "AttributeReference" and "spark.sessionWindow" in one.metadata().json():
+            raise UnsupportedSql(
+                "session_window can't be maintained; find where a session begins with lag() OVER "
+                "(PARTITION BY ... ORDER BY the time) and number them with sum() OVER"
+            )
 
 
 @dataclass
@@ -141,9 +152,10 @@ class _Calls:
         if name in _CHOICES:
             self.given.choices.add(name)
         pairs_once = expression.isDistinct() and INCREMENTAL.get(name) in _OF_PAIRS
-        if name in INCREMENTAL and not pairs_once:
+        of_structs = name in ("Min", "Max") and pa.types.is_struct(column.type)
+        if name in INCREMENTAL and not pairs_once and not of_structs:
             return self.kept.setdefault(self._call(expression, INCREMENTAL[name]), column)
-        if name in BY_TOUCHED_GROUP:
+        if name in BY_TOUCHED_GROUP or of_structs:
             return self.recomputed.setdefault(self._text(expression), column)
         if name in APPROXIMATE:
             raise UnsupportedSql(
@@ -225,15 +237,45 @@ class _Calls:
         # a constant too: for a group without rows it is NULL
         children = [texts.reference(first, self._argument(expression, first))]
         children += [texts.rewrite(child, replaced) for child in others]
+        if kind(function) in ("Max", "Min"):
+            return _by(f"{function.prettyName()}_by", children[0], children[0])
         if kind(function) in ("MaxBy", "MinBy"):
-            return _by(function.prettyName(), *(str(child.sql()) for child in children))
+            return _by(function.prettyName(), *children)
+        if kind(function) == "ListAgg":
+            return _listed(children, expression.isDistinct())
+        if kind(function) == "RegrReplacement":
+            return "var_pop({0}) * count({0})".format(children[0].sql())
+        if kind(function) == "Mode" and not function.reverseOpt().isDefined():
+            return f"mode() WITHIN GROUP (ORDER BY {children[0].sql()})"
         made = function.withNewChildren(texts.sequence(children))
         text = texts.aggregate(made, expression.isDistinct())
         return f"sort_array({text})" if kind(function) in _LISTS else text
 
 
-def _by(function: str, shown: str, by: str) -> str:
+def _by(function: str, shown: Any, by: Any) -> str:
     """max_by or min_by; of rows that are equal in what they are compared by, what they show
     decides."""
-    both = f"named_struct('by', {by}, 'shown', {shown})"
-    return f"{function}({shown}, CASE WHEN {by} IS NOT NULL THEN {both} END)"
+    parts = [*_comparable(by.sql(), by.dataType()), *_comparable(shown.sql(), shown.dataType())]
+    fields = ", ".join(f"'c{i}', {part}" for i, part in enumerate(dict.fromkeys(parts)))
+    both = f"CASE WHEN {by.sql()} IS NOT NULL THEN named_struct({fields}) END"
+    return f"{function}({shown.sql()}, {both})"
+
+
+def _comparable(text: str, type_: Any) -> list[str]:
+    """What to compare instead of a value that may be NULL, or have NULLs in it: they come first,
+    as engines differ in where they put them within a struct."""
+    there = f"{text} IS NOT NULL"
+    if kind(type_) != "StructType":
+        return [there, text]
+    fields = ((f"{text}.{quoted(field.name())}", field.dataType()) for field in type_.fields())
+    return [there, *(part for field in fields for part in _comparable(*field))]
+
+
+def _listed(children: list[Any], distinct: bool) -> str:
+    """listagg, in the order it is asked for and then in that of its values."""
+    shown, delimiter, *orders = (str(child.sql()) for child in children)
+    none = "X''" if kind(children[0].dataType()) == "BinaryType" else "''"
+    delimiter = none if children[1].value() is None else delimiter
+    orders = orders if distinct and orders else [*orders, shown]
+    called = f"listagg({'DISTINCT ' if distinct else ''}{shown}, {delimiter})"
+    return f"{called} WITHIN GROUP (ORDER BY {', '.join(orders)})"

@@ -9,9 +9,14 @@ from typing import Any
 from everview.errors import EverviewError, UnsupportedSql
 from everview.schema import Column, arrow_type
 from everview.sql.catalyst.building import plain, unused
+from everview.sql.catalyst.spelling import PASSING, spelled
 from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
 
-_NORMALIZING = ("KnownFloatingPointNormalized", "NormalizeNaNAndZero")
+_REMEDIES = {
+    "INTERVAL": "; show it as a number, with datediff(...) or timestampdiff(SECOND, ...)",
+    "VOID": "; give NULL a type, as in CAST(NULL AS STRING)",
+    "VARIANT": "; take what you need of it with variant_get(..., '$.path', 'type')",
+}
 
 
 class Expressions:
@@ -25,6 +30,7 @@ class Expressions:
         self._scala = _Scala.of(jvm)
         self.names: dict[int, str] = {}
         self.scalars: dict[int, str] = {}
+        self._variables: dict[int, str] = {}
 
     def columns(self, outputs: list[Any]) -> tuple[Column, ...]:
         """Named expressions as the columns of a node; what passes through keeps its name."""
@@ -51,9 +57,10 @@ class Expressions:
         try:
             arrow = arrow_type(sql_type(expression))
         except EverviewError as error:
+            remedy = next((r for name, r in _REMEDIES.items() if name in sql_type(expression)), "")
             raise UnsupportedSql(
                 f"{expression.sql()} is of type {sql_type(expression)}, which views don't "
-                f"have yet: {error}"
+                f"have yet: {error}{remedy}"
             ) from error
         return Column(name, arrow, expression.nullable())
 
@@ -99,19 +106,45 @@ class Expressions:
             raise UnsupportedSql(
                 f"a view with a subquery here can't be maintained yet: {expression.sql()[:80]}"
             )
-        if kind(expression) in _NORMALIZING:  # keys of ours are normal anyway
+        if kind(expression) in PASSING:
             return self.rewrite(expression.child(), replace, guards)
+        if kind(expression) == "LambdaFunction":
+            return self._lambda(expression, replace)
+        if kind(expression) == "NamedLambdaVariable":
+            return self.reference(expression, self._variables[expression.exprId().id()])
+        if kind(expression) == "Literal":
+            return self._readable(expression)
         children: list[Any] = []
         for place, child in enumerate(each(expression.children())):
             more = self._guards(kind(expression), children, place)
             children.append(self.rewrite(child, replace, [*guards, *more]))
         if can_fail(expression):
             children = self._guarded(expression, children, guards)
-        if kind(expression) == "CreateNamedStruct":  # its own text leaves out the names
-            return self.function("named_struct", children)
+        if (other := spelled(self, expression, children)) is not None:
+            return other
         if kind(expression) == "Divide" and kind(expression.dataType()) == "DecimalType":
             children[0] = self._dividend(expression, children[0])
         return expression.withNewChildren(self.sequence(children)) if children else expression
+
+    def _lambda(self, expression: Any, replace: Callable[[Any], Any]) -> Any:
+        """A function of an array's elements, with variables that no column is named like."""
+        outer = dict(self._variables)
+        for variable in each(expression.arguments()):
+            taken = [*self.names.values(), *self._variables.values()]
+            self._variables[variable.exprId().id()] = unused("x", taken)
+        variables = list(self._variables.values())[len(outer) :]
+        body = self.rewrite(expression.function(), replace)
+        self._variables = outer
+        listed = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
+        return self._scala.pretty(f"{listed} -> {body.sql()}", expression.dataType())
+
+    def _readable(self, literal: Any) -> Any:
+        """A literal; an array is taken out of the form that Spark has no text for."""
+        is_array = kind(literal.dataType()) == "ArrayType" and literal.value() is not None
+        if not is_array or kind(literal.value()) != "UnsafeArrayData":
+            return literal
+        items = literal.value().toObjectArray(literal.dataType().elementType())
+        return self._scala.literal(self._scala.array(items), literal.dataType())
 
     def _guards(self, parent: str, before: list[Any], place: int) -> list[Any]:
         """What must hold for the child of an expression at a place to be computed."""
@@ -130,7 +163,7 @@ class Expressions:
 
     def _known(self, condition: Any, otherwise: bool) -> Any:
         """A condition with a value in place of NULL."""
-        return self.function("coalesce", [condition, self._scala.literal.fromObject(otherwise)])
+        return self.function("coalesce", [condition, self.constant(otherwise)])
 
     def _negated(self, condition: Any) -> Any:
         return self.function("not", [self._known(condition, False)])
@@ -164,6 +197,14 @@ class Expressions:
 
     def function(self, name: str, arguments: list[Any]) -> Any:
         return self._scala.function(name, self.sequence(arguments), False)
+
+    def constant(self, value: str | int | None) -> Any:
+        return self._scala.constant(value)
+
+    def as_type(self, expression: Any, type_: str) -> Any:
+        """The expression, cast to a type by its name."""
+        text = f"CAST({expression.sql()} AS {type_})"
+        return self._scala.pretty(text, self._scala.null_type)
 
     def reference(self, expression: Any, name: str) -> Any:
         known = self._scala
@@ -201,8 +242,12 @@ class _Scala:
         self.reference = catalyst.expressions.AttributeReference
         self.next_number = catalyst.expressions.NamedExpression.newExprId
         self.literal = catalyst.expressions.Literal
+        self.constant = getattr(catalyst.expressions, "Literal$").__getattr__("MODULE$").apply
         self.cast = catalyst.expressions.Cast
         self.both = catalyst.expressions.And
+        self.pretty = catalyst.expressions.PrettyAttribute
+        self.array = catalyst.util.GenericArrayData
+        self.null_type = jvm.org.apache.spark.sql.types.DataTypes.NullType
         self.decimal = types.DecimalType
         self.no_metadata = types.Metadata.empty()
         self.none = jvm.scala.Option.empty()

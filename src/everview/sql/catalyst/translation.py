@@ -43,6 +43,10 @@ from everview.sql.catalyst.trees import (
 from everview.sql.catalyst.windows import window
 
 MOST_CONSTANTS = 10_000
+_REFUSED = {
+    "UnionLoop": "a recursive WITH; join the table with itself as often as there may be levels",
+    "Sample": "TABLESAMPLE; select by a condition, such as hash(key) % 10 = 0",
+}
 _OUTER = {"Explode": "explode", "PosExplode": "posexplode", "Inline": "inline"}
 
 
@@ -93,6 +97,9 @@ class Translation:
 
     def node(self, plan: Any) -> Node:
         translate = NODES.get(kind(plan))
+        if translate is None and kind(plan) in _REFUSED:
+            what, remedy = _REFUSED[kind(plan)].split("; ")
+            raise UnsupportedSql(f"a view with {what} can't be maintained; {remedy}")
         if translate is None:
             raise UnsupportedSql(
                 f"a view with {kind(plan)} can't be maintained; views may select, filter, join, "

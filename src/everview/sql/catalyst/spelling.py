@@ -1,0 +1,188 @@
+"""What Spark computes but has no SQL for, or less of it than there is: said in functions of SQL.
+
+The optimizer replaces many functions by calls of its own classes, and the text of others leaves out
+their options, or that they forgive what fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from everview.sql.catalyst.trees import each, kind
+
+if TYPE_CHECKING:
+    from everview.sql.catalyst.expressions import Expressions
+
+Spell = Callable[["Expressions", Any, list[Any]], Any]
+
+# what has no name in SQL and changes nothing there
+PASSING = {
+    *("KnownFloatingPointNormalized", "NormalizeNaNAndZero", "KnownNotContainsNull"),
+    *("KnownNullable", "KnownNotNull"),
+}
+# by class and method: the function, and how many of the arguments are its own
+_INVOKED = {
+    "Base64.encode": ("base64", 1),
+    "Encode.encode": ("encode", 2),
+    "StringDecode.decode": ("decode", 2),
+    "UrlCodec.encode": ("url_encode", 1),
+    "JsonExpressionUtils.lengthOfJsonArray": ("json_array_length", 1),
+    "JsonExpressionUtils.jsonObjectKeys": ("json_object_keys", 1),
+    "ExpressionImplUtils.isLuhnNumber": ("luhn_check", 1),
+    "ExpressionImplUtils.quote": ("quote", 1),
+}
+_FORGIVING = {
+    "Add": "try_add",
+    "Subtract": "try_subtract",
+    "Multiply": "try_multiply",
+    "Divide": "try_divide",
+    "Remainder": "try_mod",
+}
+
+
+def spelled(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """The expression, with children that are spelled already, as one that has a text; None if its
+    own text says it all."""
+    spell = _SPELLINGS.get(kind(expression))
+    return None if spell is None else spell(texts, expression, children)
+
+
+def _static_invoke(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    of = expression.staticObject().getSimpleName().removesuffix("$")
+    name = f"{of}.{expression.functionName()}"
+    if name == "UrlCodec.decode":
+        strict = bool(next(_literals(children[1:])))
+        return texts.function("url_decode" if strict else "try_url_decode", children[:1])
+    function, number = _INVOKED.get(name, ("", 0))
+    return texts.function(function, children[:number]) if function else None
+
+
+def _invoke(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    target = expression.targetObject()
+    evaluator = target.value() if kind(target) == "Literal" else None
+    arguments = children[1:]
+    if evaluator is None:
+        return None
+    if kind(evaluator) == "StructsToJsonEvaluator":
+        return texts.function("to_json", [*arguments, *_options(texts, evaluator.options())])
+    if kind(evaluator) == "ParseUrlEvaluator":
+        name = "parse_url" if evaluator.failOnError() else "try_parse_url"
+        return texts.function(name, arguments)
+    return None
+
+
+def _literals(expressions: list[Any]) -> Any:
+    return (one.value() for one in expressions if kind(one) == "Literal")
+
+
+def _options(texts: Expressions, options: Any) -> list[Any]:
+    """The options of a function as its last argument; nothing where there are none."""
+    pairs = [text for one in each(options) for text in (one._1(), one._2())]
+    return [texts.function("map", [texts.constant(text) for text in pairs])] if pairs else []
+
+
+def _of_schema(name: str) -> Spell:
+    """A function whose text leaves out the schema that it reads by."""
+
+    def spell(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+        schema = texts.constant(str(expression.schema().sql()))
+        options = _options(texts, expression.options())
+        return texts.function(name, [children[0], schema, *options])
+
+    return spell
+
+
+def _with_options(name: str) -> Spell:
+    def spell(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+        return texts.function(name, [*children, *_options(texts, expression.options())])
+
+    return spell
+
+
+def _forgiving(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """Arithmetic that gives NULL where it would fail."""
+    if str(expression.evalMode()) != "TRY":
+        return None
+    if kind(expression) == "Divide" and kind(expression.dataType()).startswith("Double"):
+        divisor = texts.function("nullif", [children[1], texts.constant(0)])
+        return expression.withNewChildren(texts.sequence([children[0], divisor]))
+    return texts.function(_FORGIVING[kind(expression)], children)
+
+
+def _element(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    if kind(expression.left()) == "StringSplitSQL":
+        return texts.function("split_part", [*each(children[0].children()), children[1]])
+    return None if expression.failOnError() else texts.function("try_element_at", children)
+
+
+def _item(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    return None if expression.failOnError() else texts.function("get", children)
+
+
+def _timestamp(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+    name = "to_timestamp_ntz" if _is_without_zone(expression) else "to_timestamp"
+    return texts.function(name if expression.failOnError() else "try_to_timestamp", children)
+
+
+def _microseconds(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+    """Between moments and microseconds, as time windows are computed."""
+    if not kind(expression.dataType()).startswith("Timestamp"):
+        moment = texts.as_type(children[0], "TIMESTAMP")
+        return texts.function("unix_micros", [moment])
+    moment = texts.function("timestamp_micros", children)
+    return texts.as_type(moment, "TIMESTAMP_NTZ") if _is_without_zone(expression) else moment
+
+
+def _is_without_zone(expression: Any) -> bool:
+    return kind(expression.dataType()).startswith("TimestampNTZ")
+
+
+def _seconds(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+    return texts.function("date_part", [texts.constant("SECOND"), *children])
+
+
+def _replaced(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+    """regexp_replace, from the beginning unless another place is said."""
+    *given, place = children
+    from_start = kind(place) == "Literal" and place.value() == 1
+    return texts.function("regexp_replace", given if from_start else children)
+
+
+def _is_nan(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+    """NULL is a number to Spark, and NULL to others."""
+    return texts.function("coalesce", [texts.function("isnan", children), texts.constant(False)])
+
+
+def _contains(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """Whether an array has a value is unknown if it has a NULL instead."""
+    if not expression.left().dataType().containsNull():
+        return None
+    array, value = children
+    found = texts.function("arrays_overlap", [array, texts.function("array", [value])])
+    unknown = texts.function("isnull", [value])
+    return texts.function("if", [unknown, texts.as_type(texts.constant(None), "BOOLEAN"), found])
+
+
+def _struct(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+    return texts.function("named_struct", children)
+
+
+_SPELLINGS: dict[str, Spell] = {
+    "StaticInvoke": _static_invoke,
+    "Invoke": _invoke,
+    "JsonToStructs": _of_schema("from_json"),
+    "CsvToStructs": _of_schema("from_csv"),
+    "StructsToCsv": _with_options("to_csv"),
+    "StructsToXml": _with_options("to_xml"),
+    "ElementAt": _element,
+    "GetArrayItem": _item,
+    "GetTimestamp": _timestamp,
+    "PreciseTimestampConversion": _microseconds,
+    "SecondWithFraction": _seconds,
+    "RegExpReplace": _replaced,
+    "IsNaN": _is_nan,
+    "ArrayContains": _contains,
+    "CreateNamedStruct": _struct,
+    **dict.fromkeys(_FORGIVING, _forgiving),
+}
