@@ -17,7 +17,8 @@ from .proofs import Prove, proof_recorded, show_proofs
 
 LONGEST = (
     *("test_tpch.py", "test_breadth.py", "test_steps.py", "test_spark_workers.py"),
-    *("test_zombie.py", "test_bank.py", "test_random.py", "test_views.py", "test_stopped.py"),
+    *("test_zombie.py", "test_bank.py", "test_calls.py", "test_random.py", "test_views.py"),
+    *("test_stopped.py",),
 )
 settings.register_profile(
     "everview", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
