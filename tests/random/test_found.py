@@ -41,6 +41,17 @@ FOUND = {
         ),
         1,
     ),
+    "listagg_by_its_own_values": Case(
+        (T,),
+        (SOME,),
+        (
+            Written(
+                "SELECT listagg(s, '|') WITHIN GROUP (ORDER BY s DESC) AS c FROM t",
+                "SELECT string_agg(s, '|' ORDER BY s DESC) AS c FROM t",
+            ),
+        ),
+        1,
+    ),
     "constant_by_touched_group_without_rows": Case(
         (T,), (NOTHING,), (Written("SELECT bit_and(7) AS b, min(k) AS k FROM t"),), 1
     ),

@@ -272,10 +272,12 @@ def _comparable(text: str, type_: Any) -> list[str]:
 
 
 def _listed(children: list[Any], distinct: bool) -> str:
-    """listagg, in the order it is asked for and then in that of its values."""
+    """listagg, in the order it is asked for and then in that of its values: once, as Sail fails
+    if a column comes twice in it."""
     shown, delimiter, *orders = (str(child.sql()) for child in children)
     none = "X''" if kind(children[0].dataType()) == "BinaryType" else "''"
     delimiter = none if children[1].value() is None else delimiter
-    orders = orders if distinct and orders else [*orders, shown]
+    decides = shown in [str(order.child().sql()) for order in children[2:]]
+    orders = orders if decides or (distinct and orders) else [*orders, shown]
     called = f"listagg({'DISTINCT ' if distinct else ''}{shown}, {delimiter})"
     return f"{called} WITHIN GROUP (ORDER BY {', '.join(orders)})"
