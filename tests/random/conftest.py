@@ -8,7 +8,7 @@ import pytest
 
 from .cases import Outcome
 
-SHORT, LONG, ON_SPARK = 4, 80, 1  # cases
+SHORT, LONG, ON_SPARK = 5, 50, 1  # cases
 _total = pytest.StashKey[Outcome]()
 
 

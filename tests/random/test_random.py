@@ -17,7 +17,7 @@ from .cases import Case, Failure, Outcome, only, random_case, run_case
 from .oracle import differences
 from .shrinking import Shrinking, as_text
 
-VIEWS = {"sail": 25, "spark": 6}
+VIEWS = {"sail": 38, "spark": 10}
 SHRUNK = 3  # failures of one case
 
 

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import everview as ev
 from everview.errors import EngineUnavailable, InvalidSql, SqlError, TableNotFound
 from everview.run import engine as engine_module
-from everview.run.engine import Engine, start
+from everview.run.engine import Engine, readable, start
 
 from .samples import as_text, table_of_all_types
 
@@ -77,6 +78,15 @@ def test_a_query_that_fails_while_running_is_said_without_a_trace(engine, db, or
         engine.select(db.path, "SELECT n / (n - 3) FROM Orders", {"Orders": None})
     assert "Traceback" not in str(failed.value)
     assert "\tat " not in str(failed.value)
+
+
+def test_an_error_of_sparks_is_said_without_its_plan():
+    plan = "Project [k#1L]\n+- Filter s#2: string"
+    for unresolved in ("", "'"):
+        error = AnalysisException(
+            f"[NOT_BOOLEAN] s is no condition; line 1 pos 7;\n{unresolved}{plan}"
+        )
+        assert str(readable(error)) == "[NOT_BOOLEAN] s is no condition; line 1 pos 7"
 
 
 def test_queries_of_two_threads_do_not_see_each_others_tables(engine, db, orders, tmp_path):

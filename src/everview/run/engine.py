@@ -62,7 +62,7 @@ _OF_READING = (
 )
 _NAMED = re.compile(r"\b([A-Z]\w+): (.+)$", re.MULTILINE)
 _WITHIN = re.compile(r"\b([A-Z]\w+): (?=(.+)$)", re.MULTILINE)  # also those inside another
-_TRACE = re.compile(r";\n'|\n\s*(?:JVM stacktrace|at |Traceback)")
+_TRACE = re.compile(r";\n'?[A-Z]|\n\s*(?:JVM stacktrace|at |Traceback)")
 _EXTERNAL = "External error: "
 _starting = threading.RLock()
 

@@ -277,7 +277,7 @@ def _listed(children: list[Any], distinct: bool) -> str:
     shown, delimiter, *orders = (str(child.sql()) for child in children)
     none = "X''" if kind(children[0].dataType()) == "BinaryType" else "''"
     delimiter = none if children[1].value() is None else delimiter
-    decides = shown in [str(order.child().sql()) for order in children[2:]]
-    orders = orders if decides or (distinct and orders) else [*orders, shown]
+    if shown not in [str(order.child().sql()) for order in children[2:]]:
+        orders.append(shown)
     called = f"listagg({'DISTINCT ' if distinct else ''}{shown}, {delimiter})"
     return f"{called} WITHIN GROUP (ORDER BY {', '.join(orders)})"

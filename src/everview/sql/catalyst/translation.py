@@ -190,8 +190,8 @@ def _filter(given: Translation, plan: Any) -> Node:
     return node
 
 
-def _sort(given: Translation, plan: Any) -> Node:
-    """ORDER BY without LIMIT is only an order of reading."""
+def _arranged(given: Translation, plan: Any) -> Node:
+    """ORDER BY without LIMIT is only an order of reading; DISTRIBUTE BY is none at all."""
     return given.node(plan.child())
 
 
@@ -327,7 +327,8 @@ NODES: dict[str, Callable[[Translation, Any], Node]] = {
     "Union": _union,
     "Expand": _expand,
     "Generate": _generate,
-    "Sort": _sort,
+    "Sort": _arranged,
+    "RepartitionByExpression": _arranged,
     "GlobalLimit": _limit,
     "LocalLimit": _local_limit,
     "Offset": _offset,
