@@ -273,7 +273,7 @@ def test_an_epoch_that_was_not_committed_is_not_seen_and_done_once(
         ("SELECT count(*) + rand() AS r FROM orders", "rand"),
         ("SELECT id FROM orders ORDER BY id OFFSET 2", "LIMIT n OFFSET m"),
         ("SELECT approx_count_distinct(customer) AS n FROM orders", r"count\(DISTINCT"),
-        ("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", "Sample"),
+        ("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
         ("SELECT id, current_date() AS today FROM orders", "current_date"),
         ("SELECT id FROM orders WHERE id IN (SELECT day(now()) FROM orders)", "in a subquery"),
     ],
