@@ -10,7 +10,7 @@ import pytest
 from everview.plan.cost import DEFAULTS, Rates, cost_of, estimated
 from everview.plan.estimates import Estimates
 from everview.plan.flows import Flows
-from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Source, TopK
+from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Source, TopK
 from everview.plan.states import SHARD_BYTES, state_of
 from everview.schema import Column
 from tests.plan.samples import Tables, numbers
@@ -84,6 +84,15 @@ def test_groups_and_first_rows_are_counted(estimates: Estimates) -> None:
     groups = Aggregate(columns, PAIRS, ("parts_owner",), (Call("count", None),))
     assert estimates.of(groups).rows == pytest.approx(20, rel=0.1)
     assert estimates.of(TopK(groups.columns, groups, (), 5)).rows == 5
+
+
+def test_calls_of_two_aggregates_may_have_one_name(estimates: Estimates) -> None:
+    call = Column("call_0", pa.int64())
+    key = LINE.columns[0]
+    inner = Aggregate((key, call), LINE, (key.name,), (Call("count", None),))
+    keys = Project((key,), inner, (key.name,))
+    outer = Aggregate((key, call), keys, (key.name,), (Call("count", None),))
+    assert estimates.of(outer).rows == pytest.approx(ROWS, rel=0.05)
 
 
 def test_state_is_the_rows_of_both_sides_of_a_join(estimates: Estimates) -> None:

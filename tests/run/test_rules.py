@@ -74,7 +74,7 @@ FILTERED = {
     "known": (
         "SELECT customer, sum(f) AS s FROM orders WHERE f > 0 AND quantity >= customer "
         "GROUP BY customer",
-        "where f IS NOT NULL AND quantity >= customer",
+        "where quantity >= customer AND f IS NOT NULL",
         True,
     ),
     "missing": ("SELECT id FROM orders WHERE amount IS NULL", "where amount IS NULL", False),

@@ -101,8 +101,7 @@ class Estimate:
         return Estimate(node, rows, self.whole, None, values)
 
     def _values(self, name: str, rows: float) -> float:
-        known = name in self.values or (self.sample is not None and name in self.node.names())
-        return min(self.distinct([name]), rows) if known else rows
+        return min(self.distinct([name]), rows) if name in self.node.names() else rows
 
 
 class Estimates:
