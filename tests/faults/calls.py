@@ -62,7 +62,7 @@ def fail_at_write(patch: pytest.MonkeyPatch, calls: Calls) -> None:
 
 def fail_at_sync(patch: pytest.MonkeyPatch, calls: Calls) -> None:
     """Every write is synced at once; one whose sync fails is there, but not acknowledged."""
-    patch.setattr(environment, "SYNC_SECONDS", 3600.0)
+    patch.setattr(type(environment.registry), "sync", lambda registry, until: True)
     update = Environment.update
 
     def at(self: Environment, work: Callable[[Any], Any]) -> Any:

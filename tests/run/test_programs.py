@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.errors import PySparkException
 import everview as ev
 from everview.run import programs, workers
 from everview.run.engine import Engine
+from everview.run.maintainer import alone
 from everview.run.workers import Step
 
 
@@ -50,19 +52,47 @@ def test_a_program_is_run_again(
         assert len(made) == 2  # other tables change, so that it is another program
 
 
+def followed(db: ev.Database) -> ev.Table:
+    """A table whose rows a view counts, after one epoch."""
+    table = db.create_table("a", {"id": "INT"}, key="id")
+    db.sql("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM a")
+    db.maintain()
+    table.put([{"id": 1}])
+    db.maintain()
+    return table
+
+
 def test_a_job_that_does_not_say_its_epoch_does_nothing(engine: Engine, tmp_path: Path) -> None:
     with ev.open(tmp_path / "t.ev", create=True) as db:
         db._engine = engine
-        table = db.create_table("a", {"id": "INT"}, key="id")
-        db.sql("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM a")
-        db.maintain()
-        table.put([{"id": 1}])
-        db.maintain()
+        followed(db)
         ((_, whole), *_) = reversed(engine.programs._made.values())
         assert whole is not None
         with pytest.raises(PySparkException, match="doesn't say for which"):
             whole.collect()
         assert [row["n"] for row in db.view("v").scan()] == [1]
+
+
+def test_a_program_is_made_anew_when_an_operator_keeps_its_state_elsewhere(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """As after a maintainer was superseded in the middle of a write."""
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = engine
+        table = followed(db)
+        with alone(db.store) as token:
+            view = db.store.document("view/v") or {}
+            (operator,) = view["states"].keys() - {"view"}
+            states = tmp_path / "t.ev" / "state"
+            old = view["states"][operator]
+            shutil.copytree(states / old, states / "moved")
+            moved = view | {"states": view["states"] | {operator: "moved"}}
+            db.store.store_documents({"view/v": moved}, token)
+        before = db.store.work(old, view["shards"])
+        table.put([{"id": 2}])
+        assert not db.maintain().failed
+        assert [row["n"] for row in db.view("v").scan()] == [2]
+        assert db.store.work(old, view["shards"]) == before, "nobody wrote there any more"
 
 
 def test_a_program_that_failed_is_not_run_again(
@@ -71,11 +101,7 @@ def test_a_program_that_failed_is_not_run_again(
     """A task of its job may go on, and must not find the step of another job."""
     with ev.open(tmp_path / "t.ev", create=True) as db:
         db._engine = sail
-        table = db.create_table("a", {"id": "INT"}, key="id")
-        db.sql("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM a")
-        db.maintain()
-        table.put([{"id": 1}])
-        db.maintain()
+        table = followed(db)
         ((failed, _), *_) = reversed(sail.programs._made.values())
         asked: list[str | Step] = []
 

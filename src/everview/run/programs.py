@@ -115,10 +115,12 @@ def recompute(
 
 
 def _shape(views: list[View], step: Step) -> Any:
-    """Equal for steps that have equal programs. A view's state belongs to one plan."""
+    """Equal for steps that have equal programs. A state belongs to one operator of one plan; after
+    a maintainer was superseded in the middle of a write, it may go on in another place."""
     assert step.start is not None
+    states = tuple(tuple(sorted(view["states"].items())) for view in views)
     regions = tuple((t, len(end)) for t, end in step.end.items() if end != step.start[t])
-    return tuple(view["states"]["view"] for view in views), regions, step.shards, step.is_spread
+    return states, regions, step.shards, step.is_spread
 
 
 def _touched(whole: DataFrame | None) -> int:
