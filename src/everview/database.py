@@ -236,7 +236,8 @@ class Database(Closing):
                 "explain it without ANALYZE"
             )
         else:
-            from everview.sql.creating import Creation, define
+            from everview.sql.creating import define
+            from everview.sql.creation import Creation
             from everview.sql.statements import only
 
             document = self._expected(define(self, Creation.of(only(view))))

@@ -14,6 +14,7 @@ import pytest
 from everview.errors import Damaged
 from everview.operators.base import MemoryState, State
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.sealed import COUNT, SEAL
 from everview.stores.embedded.state import Shard
 
 FLIPS = 1500
@@ -62,12 +63,14 @@ def places(shard: Shard, memory: MemoryState) -> list[int]:
     """Where keys, values, counts and checksums lie in the file."""
     data = data_file(shard).read_bytes()
     found: set[int] = set()
-    texts = {*memory.values, *memory.values.values(), *memory.bags}
-    texts |= {row for bag in memory.bags.values() for row in bag}
-    for text in texts:
+    behind = dict.fromkeys([*memory.values, *memory.bags], 0)
+    behind |= dict.fromkeys(memory.values.values(), SEAL)
+    for bag in memory.bags.values():
+        behind |= {row: SEAL + COUNT * (count > 1) for row, count in bag.items()}
+    for text, more in behind.items():
         at = data.find(text)
         while at >= 0:
-            found.update(range(at, at + len(text) + 8 * (text not in memory.values)))
+            found.update(range(at, at + len(text) + more))
             at = data.find(text, at + 1)
     assert len(found) > 100_000
     return sorted(found)

@@ -66,10 +66,10 @@ def test_a_job_that_does_not_say_its_epoch_does_nothing(engine: Engine, tmp_path
     with ev.open(tmp_path / "t.ev", create=True) as db:
         db._engine = engine
         followed(db)
-        ((_, whole), *_) = reversed(engine.programs._made.values())
-        assert whole is not None
+        made = next(reversed(engine.programs._made.values()))
+        assert made.whole is not None
         with pytest.raises(PySparkException, match="doesn't say for which"):
-            whole.collect()
+            made.whole.collect()
         assert [row["n"] for row in db.view("v").scan()] == [1]
 
 
@@ -102,7 +102,7 @@ def test_a_program_that_failed_is_not_run_again(
     with ev.open(tmp_path / "t.ev", create=True) as db:
         db._engine = sail
         table = followed(db)
-        ((failed, _), *_) = reversed(sail.programs._made.values())
+        failed = next(reversed(sail.programs._made.values())).name
         asked: list[str | Step] = []
 
         def step(given: str | Step, found: Any = workers._step) -> Step:
@@ -116,7 +116,7 @@ def test_a_program_that_failed_is_not_run_again(
         assert not db.maintain().failed
         assert failed in asked
         assert [row["n"] for row in db.view("v").scan()] == [2]
-        assert failed not in {name for name, _ in sail.programs._made.values()}
+        assert failed not in {made.name for made in sail.programs._made.values()}
         assert not workers.RUNNING
         assert not sail.session.catalog.tableExists(failed)
 

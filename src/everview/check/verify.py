@@ -89,7 +89,7 @@ def _names_more(db: Database, view: View) -> bool:
 
 
 def _query(view: View) -> Query:
-    return Query(view.sql, view.table_columns)
+    return Query(view.sql, view.table_columns, view.schema.names)
 
 
 def _inner(db: Database, view: View) -> list[tuple[str, Query]]:

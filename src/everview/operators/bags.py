@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.codec.buffers import ascending
 from everview.codec.rows import BareCodec, join
 from everview.delta import weights_of
 from everview.operators.base import State
@@ -34,6 +35,9 @@ class BagRows:
             return pa.table({"": pa.nulls(len(rows))}).select([])
         arrays = self._codec.decode(*join(rows), range(len(self._columns)))
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+_ODD = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 @dataclass(frozen=True)
@@ -76,25 +80,32 @@ class Bagged:
 
 def bagged(delta: pa.Table, keys: pa.BinaryArray, bodies: pa.BinaryArray) -> Bagged:
     """Add up equal rows, leave out those whose weights cancel, sort by key."""
-    weights = weights_of(delta)
     places = np.arange(len(keys))
-    grouped = (
-        pa.table({"key": keys, "body": bodies, "weight": weights, "place": places})
-        .group_by(["key", "body"], use_threads=False)
-        .aggregate([("weight", "sum"), ("place", "min")])
-    )
-    grouped = grouped.filter(pc.not_equal(grouped["weight_sum"], 0))
-    grouped = grouped.take(pc.array_sort_indices(whole(grouped["key"])))
-    keys, bodies = whole(grouped["key"]), whole(grouped["body"])
+    rows = pa.table({"key": keys, "body": bodies, "weight": weights_of(delta), "place": places})
+    if not _all_differ(keys, bodies):
+        grouped = rows.group_by(["key", "body"], use_threads=False)
+        added_up = grouped.aggregate([("weight", "sum"), ("place", "min")])
+        rows = added_up.rename_columns(rows.column_names)
+    rows = rows.filter(pc.not_equal(rows["weight"], 0))
+    rows = rows.take(pa.array(ascending(whole(rows["key"]))))
+    keys = whole(rows["key"])
     begins = begins_of(keys)
     return Bagged(
-        rows=delta.take(grouped["place_min"]),
+        rows=delta.take(rows["place"]),
         keys=keys,
-        bodies=bodies,
-        weights=grouped["weight_sum"].to_numpy(),
+        bodies=whole(rows["body"]),
+        weights=rows["weight"].to_numpy(),
         unique=keys.filter(pa.array(begins)),
         which=np.cumsum(begins) - 1,
     )
+
+
+def _all_differ(keys: pa.BinaryArray, bodies: pa.BinaryArray) -> bool:
+    """Whether no two rows are equal, which is mostly so; False if it can't be told by hashes."""
+    hashes = [np.fromiter(map(hash, part.to_pylist()), np.int64) for part in (keys, bodies)]
+    of_keys, of_bodies = (part.view(np.uint64) for part in hashes)
+    mixed = np.sort(of_keys * _ODD + of_bodies)
+    return not bool(np.any(mixed[1:] == mixed[:-1]))
 
 
 def no_rows(delta: pa.Table) -> Bagged:

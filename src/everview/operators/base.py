@@ -34,6 +34,9 @@ class State(Protocol):
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
         """Set the values of keys; b"" removes one."""
 
+    def has_bags(self) -> bool:
+        """Whether there is any row in a bag."""
+
     def get_bags(self, keys: list[bytes]) -> Bag:
         """All rows under the keys: the place of each one's key, the row, how often it is there.
 
@@ -81,6 +84,9 @@ class MemoryState:
                 self.values[key] = value
             else:
                 self.values.pop(key, None)
+
+    def has_bags(self) -> bool:
+        return bool(self.bags)
 
     def get_bags(self, keys: list[bytes]) -> Bag:
         found = [

@@ -89,7 +89,8 @@ class Side:
     def kept(self, other: Bagged, state: State) -> Matches:
         """What is kept of this side under the keys of a delta of the other."""
         tag = bytes([self._tag])
-        keys = [tag + key[1:] for key in other.unique.to_pylist()]
+        asked = other.unique.to_pylist() if state.has_bags() else []
+        keys = [tag + key[1:] for key in asked]
         places, bodies, counts = state.get_bags(keys)
         stored = self._bodies.decode(bodies)
         first = np.searchsorted(other.which, np.arange(len(other.unique)))

@@ -26,6 +26,7 @@ from everview.plan.nodes import (
     Node,
     Project,
     Recompute,
+    Refresh,
     Replace,
     Source,
     Threshold,
@@ -143,6 +144,9 @@ class Estimates:
             return Estimate(node, rows, whole, None, values)
         if isinstance(node, Aggregate):
             return self._aggregated(node)
+        if isinstance(node, Refresh):  # a query that nothing is known of
+            rows = float(max(self._samples.rows(one.table) for one in node.sources))
+            return Estimate(node, rows, rows, None, dict.fromkeys(node.names(), rows))
         below = self.of(node.inputs()[0])
         if isinstance(node, TopK):
             return below.of(node, min(below.rows, node.limit))

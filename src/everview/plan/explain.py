@@ -24,14 +24,16 @@ from everview.plan.distribution import (
     shards_by,
     shuffles,
 )
-from everview.plan.nodes import OPERATORS, Join, Node, Recompute, Replace, Touched
+from everview.plan.nodes import OPERATORS, Join, Node, Recompute, Refresh, Replace, Touched
 from everview.plan.readable import readable_bytes
 
 WIDTH = 120
 INCREMENTAL = "incremental"
 BY_GROUP = "by touched group"
+IN_FULL = "in full, computed anew from whole tables whenever one of them changes"
 REREADS = "re-reads all rows of its left side when its right side changes"
 _STATELESS, _OPERATOR = "Spark", "operator"
+_WORST = (IN_FULL, BY_GROUP)
 _OWN_WIDTH = 36  # of a label, at least, however deep the tree
 _MOST_OF_PLACE = 40
 _KEPT = ("state rows", "bytes")
@@ -76,7 +78,7 @@ def explain(
     return {
         "key": list(key),
         "rounds": top["round"],
-        "maintained": (BY_GROUP if BY_GROUP in how.values() else INCREMENTAL) + but,
+        "maintained": next((one for one in _WORST if one in how.values()), INCREMENTAL) + but,
         "state": {what: sum(one[what] for one in kept) for what in ("rows", "bytes")},
         "plan": top,
     }
@@ -109,6 +111,8 @@ def _document(
 
 
 def _maintained(node: Node) -> str:
+    if any(isinstance(one, Refresh) for one in (node, *node.inputs())):
+        return IN_FULL
     if isinstance(node, Touched | Recompute | Replace):
         return BY_GROUP
     return REREADS if isinstance(node, Join) and not node.left_keys else INCREMENTAL

@@ -15,6 +15,7 @@ from everview.plan.nodes import (
     Join,
     Node,
     Recompute,
+    Refresh,
     Replace,
     Source,
     Threshold,
@@ -89,6 +90,9 @@ class Flows:
         below = [self.of(one) for one in node.inputs()]
         if not any(flow.rows for flow in below):
             return Flow()
+        if isinstance(node, Refresh):
+            given = self._estimates.of(node).rows
+            return Flow(given, given)
         if isinstance(node, STATELESS):
             return below[0].times(self._ratio(node, node.input))
         if isinstance(node, Union):

@@ -304,6 +304,18 @@ class Recompute(Node):
 
 
 @dataclass(frozen=True)
+class Refresh(Node):
+    """What the engine computes of a whole query over whole tables, whenever one of them changes."""
+
+    kind = "refresh"
+    sources: tuple[Source, ...]
+    query: str
+
+    def label(self) -> str:
+        return f"refresh: the whole query over {', '.join(one.table for one in self.sources)}"
+
+
+@dataclass(frozen=True)
 class Replace(Node):
     """The difference between what is computed for groups now and what was before.
 
@@ -311,7 +323,7 @@ class Replace(Node):
     """
 
     kind = "replace"
-    input: Recompute
+    input: Recompute | Refresh
     groups: tuple[str, ...]
     always: bool
 
@@ -323,7 +335,7 @@ _KINDS: dict[str, Any] = {
     node.kind: node
     for node in (
         *(Source, Constant, Filter, Project, Generate, Union, Aggregate, Join, Threshold, TopK),
-        *(Touched, Recompute, Replace),
+        *(Touched, Recompute, Refresh, Replace),
     )
 }
 _PARTS: dict[str, Any] = {part.__name__: part for part in (Column, Call, Order, Condition)}

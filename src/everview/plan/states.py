@@ -14,7 +14,7 @@ from everview.schema import has_floats
 SHARD_BYTES = 30_000  # of an environment without rows
 _PAGE, _PAGE_HEAD, _ITEM = 4096, 16, 10  # LMDB: an item has a header and a place in its page
 _SUBPAGE = 2000  # bytes of rows under one key from which they have pages of their own
-_SEAL, _COUNT = 4, 4
+_SEAL = 4
 _TAG = 2  # the first bytes of a key: a tag and a null bitmap
 _FILLED = 0.95  # of a page, when loaded in order
 _SPLIT = 24  # bytes of a view row beside the row: epoch, lengths, count
@@ -94,7 +94,7 @@ def _bag(rows: Estimate, key: tuple[str, ...], names: Iterable[str], in_key: boo
     body = [name for name in names if name not in held]
     items = rows.distinct([*key, *body]) if rows.rows else 0.0
     keys = min(rows.distinct(key), items) if key else min(items, 1.0)
-    wide = rows.width(body) + (len(body) + 7) // 8 + _COUNT + _SEAL
+    wide = rows.width(body) + (len(body) + 7) // 8 + _SEAL
     return _under_keys(items, max(keys, 1e-9), _TAG + rows.width(key), wide)
 
 

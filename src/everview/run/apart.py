@@ -22,7 +22,6 @@ from typing import IO, Any
 import pyarrow as pa
 
 from everview import errors
-from everview.codec.streams import from_stream, to_stream
 from everview.errors import EngineFailed, EverviewError
 
 MANY_ROWS = 100_000  # of a shard; with fewer, to move them costs more than it saves
@@ -41,12 +40,11 @@ class Processes:
 
     def work(self, task: Document, rows: pa.Table) -> pa.Table:
         """What a process gives for a task, or its error."""
-        request = to_stream(rows)
         with self._free:
             for _ in range(_TRIES):
                 process = self._idle.pop() if self._idle else _start()
                 try:
-                    answer, stream = _ask(process, task, request)
+                    answer, given = _ask(process, task, rows)
                 except (OSError, EOFError):
                     process.kill()
                     _end(process)
@@ -55,7 +53,7 @@ class Processes:
                 if "error" in answer:
                     kind = getattr(errors, answer["error"], RuntimeError)
                     raise kind(answer["message"])
-                return from_stream(stream)
+                return given
         raise EngineFailed(f"{_TRIES} processes for a shard ended before their work was done")
 
     def close(self) -> None:
@@ -78,7 +76,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate()  # closes its pipes, and waits
 
 
-def _ask(process: subprocess.Popen[bytes], task: Document, rows: bytes) -> tuple[Document, bytes]:
+def _ask(
+    process: subprocess.Popen[bytes], task: Document, rows: pa.Table
+) -> tuple[Document, pa.Table]:
     assert process.stdin is not None
     assert process.stdout is not None
     _send(process.stdin, task, rows)
@@ -94,27 +94,31 @@ def serve(work: Work) -> None:
             task, rows = _receive(requests)
         except EOFError:
             return
+        answer, given = Document(), pa.table({})
         try:
-            answer, given = Document(), to_stream(work(task, from_stream(rows)))
+            given = work(task, rows)
         except EverviewError as error:
-            answer, given = {"error": type(error).__name__, "message": str(error)}, b""
+            answer = {"error": type(error).__name__, "message": str(error)}
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            answer, given = {"error": "RuntimeError", "message": text}, b""
+            answer = {"error": "RuntimeError", "message": f"{type(error).__name__}: {error}"}
         _send(answers, answer, given)
 
 
-def _send(pipe: IO[bytes], document: Document, stream: bytes) -> None:
+def _send(pipe: IO[bytes], document: Document, rows: pa.Table) -> None:
+    """A document, and after it rows as an Arrow stream, which says itself where it ends."""
     text = json.dumps(document).encode()
-    pipe.write(len(text).to_bytes(8, "little") + len(stream).to_bytes(8, "little") + text)
-    pipe.write(stream)
+    pipe.write(len(text).to_bytes(8, "little") + text)
+    with pa.ipc.new_stream(pipe, rows.schema) as stream:
+        stream.write_table(rows)
     pipe.flush()
 
 
-def _receive(pipe: IO[bytes]) -> tuple[Document, bytes]:
-    head = _read(pipe, 16)
-    text = _read(pipe, int.from_bytes(head[:8], "little"))
-    return json.loads(text), _read(pipe, int.from_bytes(head[8:], "little"))
+def _receive(pipe: IO[bytes]) -> tuple[Document, pa.Table]:
+    document = json.loads(_read(pipe, int.from_bytes(_read(pipe, 8), "little")))
+    try:
+        return document, pa.ipc.open_stream(pipe).read_all()
+    except pa.ArrowInvalid as error:  # it ended before its end
+        raise EOFError from error
 
 
 def _read(pipe: IO[bytes], size: int) -> bytes:

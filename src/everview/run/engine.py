@@ -39,6 +39,7 @@ from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlErr
 from everview.run import workers
 from everview.run.apart import Processes
 from everview.run.programs import Programs
+from everview.run.rounds import spellings
 from everview.run.source import SailDataSource
 
 ENGINES = ("spark", "sail")
@@ -69,10 +70,12 @@ _starting = threading.RLock()
 
 @dataclass(frozen=True)
 class Query:
-    """A view's query, and the columns that its tables had when it was made."""
+    """A view's query, the columns that its tables had when it was made, and the view's own names
+    for what it gives."""
 
     sql: str
     columns: Mapping[str, Sequence[str]]
+    names: Sequence[str]
 
 
 class Engine:
@@ -134,7 +137,7 @@ class Engine:
         with self._turn, ExitStack() as shown, _readably():
             for name, one in inner:
                 self._show(shown, one.sql, frames(one))
-                self._show(shown, name, {name: self.session.sql(one.sql)})
+                self._show(shown, name, {name: self.session.sql(one.sql).toDF(*one.names)})
             return self._rows(shown, query.sql, frames(query), not inner)
 
     def _rows(
@@ -147,15 +150,9 @@ class Engine:
     def _show(self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame]) -> None:
         """Have a query find frames by their names, until what is shown is closed."""
         for name, frame in frames.items():
-            for view in self._spellings(name, sql):
+            for view in spellings(self.session, name, sql):
                 frame.createOrReplaceTempView(self._quoted(view))
                 shown.callback(self.session.catalog.dropTempView, view)
-
-    def _spellings(self, name: str, sql: str) -> set[str]:
-        """Names of the views for a table: Sail finds a view only by the case it was made in."""
-        if self.name == "spark":
-            return {name}
-        return {name, *re.findall(re.escape(name), sql, re.IGNORECASE)}
 
     def _quoted(self, view: str) -> str:
         """The name as createOrReplaceTempView wants it: Spark parses it, Sail takes it as it is."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -27,6 +28,15 @@ View = dict[str, Any]
 _KEPT = 16
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A program for any epoch: its name and its frame, if any change can reach a view."""
+
+    name: str
+    whole: DataFrame | None
+    shuffles: bool
+
+
 class Programs:
     """The programs of one session. With `here`, the engine's Python is this process.
 
@@ -37,7 +47,7 @@ class Programs:
         self._session = session
         self._here = here
         self._again = here or isinstance(session, SparkSession)
-        self._made: dict[Any, tuple[str, DataFrame | None]] = {}
+        self._made: dict[Any, _Made] = {}
 
     def run(self, views: list[View], step: Step, states: Mapping[str, str]) -> int:
         """One program for the views' part of a step; returns the view rows touched."""
@@ -45,19 +55,20 @@ class Programs:
             return _touched(self._make(views, Program(self._session, step, states)))
         shape = _shape(views, step)
         made = self._made.pop(shape) if shape in self._made else None
-        name, whole = made or self._named(views, step, states)
+        made = made or self._named(views, step, states)
         try:
-            found = self._here_for(name, whole, step) if self._here else self._job(whole, step)
+            found = self._here_for(made, step) if self._here else self._job(made, step)
         except BaseException:
-            self._forget(name)
+            self._forget(made)
             raise
-        self._made[shape] = name, whole
+        self._made[shape] = made
         if len(self._made) > _KEPT:
-            self._forget(self._made.pop(next(iter(self._made)))[0])
+            self._forget(self._made.pop(next(iter(self._made))))
         return found
 
-    def _job(self, whole: DataFrame | None, step: Step) -> int:
-        if whole is not None and step.is_spread:
+    def _job(self, made: _Made, step: Step) -> int:
+        whole = made.whole
+        if whole is not None and made.shuffles:
             whole = whole.select("*")  # what a plan has shuffled once, it would not shuffle again
         context = self._session.sparkContext
         context.setLocalProperty(STEP, step.to_json())
@@ -66,28 +77,27 @@ class Programs:
         finally:
             context.setLocalProperty(STEP, "")
 
-    def _here_for(self, name: str, whole: DataFrame | None, step: Step) -> int:
-        RUNNING[name] = step
+    def _here_for(self, made: _Made, step: Step) -> int:
+        RUNNING[made.name] = step
         try:
-            return _touched(whole)
+            return _touched(made.whole)
         finally:
-            del RUNNING[name]
+            del RUNNING[made.name]
 
-    def _named(
-        self, views: list[View], step: Step, states: Mapping[str, str]
-    ) -> tuple[str, DataFrame | None]:
+    def _named(self, views: list[View], step: Step, states: Mapping[str, str]) -> _Made:
         """A program for any epoch. One over Spark Connect would be sent whole with every job: as a
         temporary view it is sent, and resolved, once."""
         name = f"program_{uuid.uuid4().hex}"
-        whole = self._make(views, Program(self._session, step, states, name=name))
+        program = Program(self._session, step, states, name=name)
+        whole = self._make(views, program)
         if whole is not None and self._here:
             whole.createOrReplaceTempView(name)
             whole = self._session.table(name)
-        return name, whole
+        return _Made(name, whole, program.shuffles)
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, made: _Made) -> None:
         if self._here:
-            self._session.catalog.dropTempView(name)
+            self._session.catalog.dropTempView(made.name)
 
     def _make(self, views: list[View], program: Program) -> DataFrame | None:
         sinks = [

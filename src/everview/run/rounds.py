@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -28,6 +29,7 @@ from everview.plan.nodes import (
     Node,
     Project,
     Recompute,
+    Refresh,
     Source,
     Touched,
     Union,
@@ -66,7 +68,7 @@ class Program:
         self._step = step
         self._told = step if name is None else name
         self._states = states
-        self._spread = step.is_spread
+        self._spread = self.shuffles = step.is_spread
         self._frames: dict[str, DataFrame | None] = {}
 
     def sink(self, view: str, plan: Node, key: tuple[str, ...], state: str) -> DataFrame | None:
@@ -102,6 +104,8 @@ class Program:
             return self._source(node)
         if isinstance(node, Constant):
             return self._constant(node)
+        if isinstance(node, Refresh):
+            return self._refreshed(node)
         if isinstance(node, Filter | Project | Generate | Recompute):
             frame = self.frame(node.input)
             return None if frame is None else self._expressed(node, frame)
@@ -152,11 +156,40 @@ class Program:
         return frame if node.rows else frame.where("false")
 
     def _source(self, node: Source) -> DataFrame | None:
-        end = self._step.end[node.table]
-        if self._step.start is not None and self._step.start[node.table] == end:
+        return self._read(node, whole=False) if self._has_changed(node.table) else None
+
+    def _has_changed(self, table: str) -> bool:
+        return self._step.start is None or self._step.start[table] != self._step.end[table]
+
+    def _refreshed(self, node: Refresh) -> DataFrame | None:
+        """The rows of a query over whole tables, and one of weight 0, which says that there may be
+        none. Within the query the tables are what a WITH around it calls so."""
+        if not any(map(self._has_changed, node.tables())):
             return None
-        read = partial(workers.read, self._told, node.text)
-        cores = min(len(end), os.cpu_count() or 1) if self._spread else 1
+        frames: dict[str, Any] = {}
+        called = []
+        for i, source in enumerate(node.sources):
+            rows = self._read(source, whole=True)
+            frames[f"table_{i}"] = rows.select(*self._named(source.names()))
+            for name in sorted(spellings(self._session, source.table, node.query)):
+                called.append(f"{quoted(name)} AS (SELECT * FROM {{table_{i}}})")
+        query = node.query.replace("{", "{{").replace("}", "}}")
+        self.shuffles = True  # as the query likes
+        text = f"WITH {', '.join(called)} SELECT * FROM (\n{query}\n)"
+        found = self._session.sql(text, **frames)
+        made = [
+            self._f.col(column.name).cast(spark_type(column.type)).alias(column.name)
+            for column in node.columns
+        ]
+        weight = self._f.lit(1).cast(spark_type(WEIGHTED.type)).alias(WEIGHT)
+        nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.columns]
+        seed = self._session.sql(f"SELECT {', '.join((*nulls, '0L'))}")
+        return found.toDF(*node.names()).select(*made, weight).union(seed)
+
+    def _read(self, node: Source, whole: bool) -> DataFrame:
+        end = self._step.end[node.table]
+        read = partial(workers.read, self._told, node.text, whole=whole)
+        cores = min(len(end), os.cpu_count() or 1) if self._spread or whole else 1
         regions = self._shaped(self._session.range(0, len(end), 1, cores), [REGION])
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
 
@@ -186,7 +219,9 @@ class Program:
         nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.input.columns]
         shard = [] if distribution(node.input) is None else [str(self._step.shards[0])]
         seed = self._session.sql(f"SELECT {', '.join([*nulls, '0L', *shard])}")
-        return frame.union(seed)
+        seeded = frame.union(seed)
+        # rows that lie in one shard already are not shuffled, and the seed is to be with them
+        return seeded.coalesce(1) if lies(node.input, shards_by(node)[0]) else seeded
 
     def _alone(self, node: Node, place: int, frame: DataFrame) -> tuple[list[Slots], DataFrame]:
         """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
@@ -254,6 +289,13 @@ class Program:
 
     def _shuffled(self, frame: DataFrame) -> DataFrame:
         return frame.repartition(SHARD) if self._spread else frame.coalesce(1)
+
+
+def spellings(session: SparkSession, name: str, sql: str) -> set[str]:
+    """What a relation has to be called in a query: Sail finds one only by the case that it has."""
+    if isinstance(session, SparkSession):
+        return {name}
+    return {name, *re.findall(re.escape(name), sql, re.IGNORECASE)}
 
 
 def _all(frames: list[DataFrame]) -> DataFrame:

@@ -10,7 +10,7 @@ import gc
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -141,12 +141,14 @@ def operator_of(document: str) -> Operator:
 
 
 @guarded
-def read(step: Step | str, document: str, regions: Batches) -> Batches:
-    """The delta of a table that a source asks for: before-images with -1, after-images with +1."""
+def read(step: Step | str, document: str, regions: Batches, *, whole: bool = False) -> Batches:
+    """The delta of a table that a source asks for: before-images with -1, after-images with +1; or
+    all of its rows, as in a load."""
     given = [region for batch in regions for region in batch.column(0).to_pylist()]
     source = node_of(document)
     assert isinstance(source, Source)
-    for delta in _in_chunks(in_turn(_deltas(_step(step), source, given))):
+    now = replace(_step(step), start=None) if whole else _step(step)
+    for delta in _in_chunks(in_turn(_deltas(now, source, given))):
         yield from _named(delta, source.columns)
 
 

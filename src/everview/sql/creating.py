@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,10 @@ from everview.errors import InUse, InvalidSql, SqlError, TableExists, Unsupporte
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
 from everview.plan.keys import view_key
-from everview.plan.nodes import node_of
+from everview.plan.nodes import Node, node_of
 from everview.plan.rules import improve
 from everview.result import Result
+from everview.sql.creation import Creation, Definition
 from everview.sql.parsing import Statement
 
 if TYPE_CHECKING:
@@ -29,61 +29,7 @@ if TYPE_CHECKING:
 # four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
 SHARDS = (12, 6, 2, 0)
 
-CONSISTENCIES = ("strong", "complete")
-_FORM = "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT ..."
 Document = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Creation:
-    """What a CREATE VIEW says."""
-
-    name: str
-    query: str
-    mentioned: frozenset[str]
-    consistency: str
-    replaces: bool
-    lenient: bool
-
-    @classmethod
-    def of(cls, statement: Statement) -> Creation:
-        tokens = statement.tokens
-        words = [token.text.upper() for token in tokens]
-        at = 3 if words[1:3] == ["OR", "REPLACE"] else 1
-        at += words[at : at + 1] == ["MATERIALIZED"]
-        begins = words[at : at + 1] == ["VIEW"]
-        lenient = words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]
-        at += 4 if lenient else 1
-        consistency, stop = CONSISTENCIES[0], at + 1
-        if words[stop : stop + 1] == ["WITH"]:
-            consistency, stop = _options(statement, stop + 1)
-        if not begins or len(tokens) < stop + 2 or words[stop] != "AS":
-            raise InvalidSql(_FORM)
-        mentioned = frozenset(token.text.lower() for token in tokens[stop + 1 :])
-        replaces = words[1] == "OR"
-        if replaces and lenient:
-            raise InvalidSql(f"OR REPLACE and IF NOT EXISTS exclude each other; {_FORM}")
-        return cls(
-            tokens[at].text, statement.cut(stop + 1), mentioned, consistency, replaces, lenient
-        )
-
-
-def _options(statement: Statement, at: int) -> tuple[str, int]:
-    """The consistency in WITH (consistency = 'value'), and where the statement goes on."""
-    words = [token.text for token in statement.tokens]
-    is_list = words[at : at + 1] == ["("] and ")" in words[at:]
-    end = words.index(")", at) if is_list else at + 1
-    found = CONSISTENCIES[0]
-    for start, stop in statement.pieces(at + 1, end):
-        name, equals, value = (*words[start:stop], "", "", "")[:3]
-        known = name.lower() == "consistency" and equals == "=" and value in CONSISTENCIES
-        if stop - start != 3 or not known:
-            raise InvalidSql(
-                f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
-                "(consistency = 'strong'), which is the default, or WITH (consistency = 'complete')"
-            )
-        found = value
-    return found, end + 1
 
 
 def create(db: Database, statement: Statement) -> Result:
@@ -115,7 +61,8 @@ def _others_waiting(db: Database, creation: Creation) -> Iterator[int | None]:
     from everview.run.maintainer import alone
 
     views = {view.lower() for view in db.views()}
-    if views & creation.mentioned or (creation.replaces and creation.name.lower() in views):
+    changes = creation.replaces and creation.name.lower() in views
+    if changes or views & creation.definition.mentioned:
         start("spark")  # it takes long
         with alone(db.store) as token:
             yield token
@@ -137,37 +84,38 @@ def define(db: Database, creation: Creation) -> Document:
     views = {
         view["name"]: view
         for view in db.store.documents("view/").values()
-        if view["name"].lower() in creation.mentioned
+        if view["name"].lower() in creation.definition.mentioned
     }
     name = name if there is None else there["name"]
-    found = _planned(db, creation.query, creation.mentioned, views)
+    found = _planned(db, creation.definition, views)
     _check_readable(db, name, found["views"].values())
     return {"name": name, "consistency": creation.consistency, **found}
 
 
-def _planned(
-    db: Database, query: str, mentioned: frozenset[str], views: Mapping[str, Document]
-) -> Document:
-    """The part of a document that follows from the query and the views, by the names it has for
-    them."""
+def _planned(db: Database, definition: Definition, views: Mapping[str, Document]) -> Document:
+    """The part of a document that follows from a definition and the views that its query reads, by
+    the names it has for them."""
     from everview.run.engine import start
-    from everview.run.estimating import costs_for
     from everview.sql.catalyst import translate
 
-    called = {view.lower() for view in views}
-    named = [t for t in db.tables() if t.lower() in mentioned and t.lower() not in called]
+    mentioned = definition.mentioned - {view.lower() for view in views}
+    named = [table for table in db.tables() if table.lower() in mentioned]
     tables = {table: db.store.describe(table).columns for table in named}
     plans = {view: node_of(document["plan"]) for view, document in views.items()}
     relations = tables | {view: plan.columns for view, plan in plans.items()}
-    found = translate(start("spark").session, query, relations)
-    schemas = {table: db.store.describe(table) for table in named}
-    known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
-    costs = costs_for(db.store, db.engine_name, found.plan, len(_shards(db)))
+    given = definition.query, relations, definition.columns, definition.is_full
+    found = translate(start("spark").session, *given)
     over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
+    if definition.is_full and over:
+        raise UnsupportedSql(
+            f"a view that is refreshed in full reads tables only, not the view {next(iter(over))}; "
+            "write that view's query instead, in a WITH"
+        )
     asked = inline_views(found.plan, plans)
-    plan = inline_views(improve(found.plan, Facts(known, costs)), plans)
+    improved = found.plan if definition.is_full else _improved(db, found.plan, named)
+    plan = inline_views(improved, plans)
     return {
-        "sql": query,
+        **definition.to_document(),
         "plan": plan.text,
         "tables": sorted(asked.tables()),
         "widths": {table: len(columns) for table, columns in tables.items()},
@@ -179,6 +127,15 @@ def _planned(
         "states": {},
         "status": "new",
     }
+
+
+def _improved(db: Database, plan: Node, tables: Iterable[str]) -> Node:
+    from everview.run.estimating import costs_for
+
+    schemas = {table: db.store.describe(table) for table in tables}
+    known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
+    costs = costs_for(db.store, db.engine_name, plan, len(_shards(db)))
+    return improve(plan, Facts(known, costs))
 
 
 def _check_readable(db: Database, name: str, over: Iterable[str]) -> None:
@@ -220,9 +177,8 @@ def _with_readers(db: Database, view: Document) -> dict[str, Document]:
     for name in views_over(db, view["name"]):
         old = views[name]
         over = {called: (views | changed)[inner] for called, inner in old["views"].items()}
-        mentioned = frozenset(token.text.lower() for token in Statement(old["sql"]).tokens)
         try:
-            found = _planned(db, old["sql"], mentioned, over)
+            found = _planned(db, Definition.of(old), over)
         except SqlError as error:
             raise InvalidSql(
                 f"view {name} reads {view['name']} and would fail: {error}; nothing was changed. "

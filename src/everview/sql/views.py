@@ -9,14 +9,15 @@ import pyarrow as pa
 from everview.errors import InUse, InvalidSql, UnsupportedSql
 from everview.result import Result
 from everview.sql.creating import create, rename, views_over
+from everview.sql.creation import OPTIONS, Definition
 from everview.sql.parsing import Statement
 
 if TYPE_CHECKING:
     from everview.database import Database
 
 _FORMS = (
-    "of views there are CREATE [OR REPLACE] MATERIALIZED VIEW name AS query, ALTER VIEW name "
-    "RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN [ANALYZE] name, "
+    "of views there are CREATE [OR REPLACE] MATERIALIZED VIEW name [(column, ...)] AS query, ALTER "
+    "VIEW name RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN [ANALYZE] name, "
     "EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
 )
 
@@ -115,11 +116,13 @@ def _dropped(db: Database, statement: Statement, at: int) -> tuple[str | None, b
 
 def _show(db: Database) -> Result:
     views = [view for _, view in sorted(db.store.documents("view/").items())]
+    definitions = list(map(Definition.of, views))
     columns = {
         "view": pa.array([view["name"] for view in views], pa.string()),
         "status": pa.array([view["status"] for view in views], pa.string()),
         "consistency": pa.array([view["consistency"] for view in views], pa.string()),
-        "query": pa.array([view["sql"] for view in views], pa.string()),
+        "refresh": pa.array([OPTIONS["refresh"][d.is_full] for d in definitions], pa.string()),
+        "query": pa.array([one.query for one in definitions], pa.string()),
         "error": pa.array([view.get("error") for view in views], pa.string()),
     }
     return Result(pa.table(columns))

@@ -87,6 +87,7 @@ def _of_generate(node: Generate, needed: set[str]) -> Node:
 def _of_replace(node: Replace, needed: set[str]) -> Node:
     """What is recomputed and not needed is not computed; groups are needed in any case."""
     computed = node.input
+    assert isinstance(computed, Recompute)  # plans that are refreshed in full have no rules
     fixed = computed.input.columns if computed.rows_stay else map(node.column, node.groups)
     names = [column.name for column in fixed]
     made = list(zip(computed.expressions, node.names()[len(names) :], strict=True))

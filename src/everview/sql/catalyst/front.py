@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from everview.errors import UnsupportedSql
+from everview.errors import InvalidSql, UnsupportedSql
 from everview.plan.nodes import Node, Order
 from everview.plan.ordering import check_ordered
 from everview.run.engine import readable
@@ -22,6 +22,7 @@ from everview.schema import Column, quoted, sql_name
 from everview.sql.catalyst.texts import check_texts
 from everview.sql.catalyst.translation import Translation
 from everview.sql.catalyst.trees import each, kind, walk
+from everview.sql.catalyst.whole import whole
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 EXCLUDED = ",".join(
@@ -50,15 +51,20 @@ class Translated:
 
 
 def translate(
-    session: SparkSession, query: str, relations: Mapping[str, tuple[Column, ...]]
+    session: SparkSession,
+    query: str,
+    relations: Mapping[str, tuple[Column, ...]],
+    columns: Sequence[str] = (),
+    is_full: bool = False,
 ) -> Translated:
-    """The plan of a query over relations.
+    """The plan of a query over relations, with other names for its columns if there are any; one
+    that computes it anew if `is_full`.
 
     Raises `InvalidSql`, or `UnsupportedSql` naming the node.
     """
     planner = _planner(session.sparkContext)
     with planner.lock:
-        return planner.translate(query, relations)
+        return planner.translate(query, relations, columns, is_full)
 
 
 @lru_cache(1)
@@ -76,11 +82,17 @@ class _Planner:
         self._spark.conf.set("spark.sql.session.timeZone", "UTC")
         self._shown: dict[str, tuple[Column, ...]] = {}
 
-    def translate(self, query: str, relations: Mapping[str, tuple[Column, ...]]) -> Translated:
+    def translate(
+        self,
+        query: str,
+        relations: Mapping[str, tuple[Column, ...]],
+        columns: Sequence[str],
+        is_full: bool,
+    ) -> Translated:
         try:
             self._show(query, relations)
             frame = self._spark.sql(query)
-            names = frame.schema.names
+            names = _named(frame.schema.names, columns)
             execution: Any = frame._jdf.queryExecution()
             _check_steady(self._spark, execution.analyzed())
             plan: Any = execution.optimizedPlan()
@@ -90,7 +102,11 @@ class _Planner:
             said = str(error.java_exception.getMessage()).splitlines()[0]
             raise UnsupportedSql(f"Spark itself fails to plan this query: {said}") from error
         translation = Translation(self._spark)
-        node, order = translation.view(plan, names), translation.order(plan, names)
+        if is_full:
+            node = translation.view(whole(translation, plan, query, relations), plan, names)
+            return Translated(node, translation.order(plan, names), False)
+        node = translation.view(translation.node(plan), plan, names)
+        order = translation.order(plan, names)
         check_ordered(node, order)
         check_texts(self._spark, node)
         return Translated(node, order, bool(translation.choices))
@@ -107,6 +123,17 @@ class _Planner:
                 frame = self._spark.createDataFrame([], _shown(name, columns))
                 frame.createOrReplaceTempView(quoted(name))
                 self._shown[name.lower()] = columns
+
+
+def _named(given: Sequence[str], columns: Sequence[str]) -> Sequence[str]:
+    """The names of a view's columns: those that it lists, one for each that its query gives."""
+    if columns and len(columns) != len(given):
+        raise InvalidSql(
+            f"the view names {len(columns)} column{'s' * (len(columns) > 1)} "
+            f"({', '.join(columns)}) and its query gives {len(given)} ({', '.join(given)}); name "
+            "each of them, or none"
+        )
+    return columns or given
 
 
 def _check_steady(spark: SparkSession, plan: Any) -> None:

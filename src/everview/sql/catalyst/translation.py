@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +44,8 @@ from everview.sql.catalyst.windows import window
 
 MOST_CONSTANTS = 10_000
 _REFUSED = {
-    "UnionLoop": "a recursive WITH; join the table with itself as often as there may be levels",
+    "UnionLoop": "a recursive WITH; join the table with itself as often as there may be levels, or "
+    "create the view WITH (refresh = 'full'), which computes all of it anew",
     "Sample": "TABLESAMPLE; select by a condition, such as hash(key) % 10 = 0",
 }
 _OUTER = {"Explode": "explode", "PosExplode": "posexplode", "Inline": "inline"}
@@ -61,14 +62,13 @@ class Translation:
         self.expressions = Expressions(session._jvm)
         self.choices: set[str] = set() if choices is None else choices
 
-    def view(self, plan: Any, names: list[str]) -> Node:
-        """The plan with the view's own column names at its top."""
+    def view(self, node: Node, plan: Any, names: Sequence[str]) -> Node:
+        """What a plan became, with the view's own column names at its top."""
         lower = [name.lower() for name in names]
         if twice := [name for name in names if lower.count(name.lower()) > 1]:
             raise InvalidSql(
                 f"the view would have two columns {twice[0]}; name one of them AS else"
             )
-        node = self.node(plan)
         shown = self.shown(node, plan)
         columns = tuple(
             Column(name, column.type, column.nullable)
@@ -81,7 +81,7 @@ class Translation:
         names = self.expressions.names
         return [node.column(names[output.exprId().id()]) for output in each(plan.output())]
 
-    def order(self, plan: Any, names: list[str]) -> tuple[Order, ...]:
+    def order(self, plan: Any, names: Sequence[str]) -> tuple[Order, ...]:
         """The order in which the view is to be read, as far as its columns say it."""
         numbers = [output.exprId().id() for output in each(plan.output())]
         while kind(plan) in ("Project", "GlobalLimit", "LocalLimit", "Offset"):

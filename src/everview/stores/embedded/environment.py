@@ -170,7 +170,7 @@ class Environment:
             txn.commit()
         except lmdb.MapFullError:
             raise
-        except _BROKEN as error:
+        except (*_BROKEN, SystemError) as error:  # the latter where a delete meets a broken page
             raise self._damaged(error) from error
         except lmdb.Error as error:
             raise self._failure(error) from error

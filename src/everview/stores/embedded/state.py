@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
-from operator import add
 from typing import TypeVar
 
 import lmdb
@@ -32,17 +31,23 @@ from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
 from everview.stores.embedded.lease import check as check_token
 from everview.stores.embedded.lease import locked
-from everview.stores.embedded.sealed import SEAL, check, opened, sealed
+from everview.stores.embedded.sealed import (
+    COUNT,
+    SEAL,
+    check,
+    opened,
+    opened_rows,
+    sealed,
+    sealed_rows,
+)
 from everview.stores.embedded.work import ShardWork, Tally, appended, records
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
 _LOAD, _WORK = b"load", b"work"
 _NUMBER = struct.Struct("<Q")
-_COUNT = struct.Struct("<I")
-_NONE, _ONE = _COUNT.pack(0), _COUNT.pack(1)
-_TAIL = _COUNT.size + SEAL  # of a row in a bag
-_LONG_ROW = LONGEST - DIGEST - _TAIL
+_TAILS = (SEAL, COUNT + SEAL)  # bytes of an item of a bag beside the row
+_LONG_ROW = LONGEST - DIGEST - _TAILS[1]
 _READ = 8192
 _PATIENCE = 30.0  # seconds
 T = TypeVar("T")
@@ -61,12 +66,15 @@ class ShardState:
         return int(self._txn.stat(db)["entries"]) == 0
 
     def _ends_before(self, db: lmdb._Database, keys: list[bytes]) -> bool:
-        """Whether all that is there has lesser keys, so that items may be appended."""
+        """Whether all that is there has lesser keys, so that nothing is in the way of items."""
         cursor = self._txn.cursor(db)
         if not cursor.last():
             return True
         check([cursor.key()], [cursor.value()])
         return bool(keys) and cursor.key() < min(keys)
+
+    def has_bags(self) -> bool:
+        return not self._is_empty(self._bags)
 
     def get_many(self, keys: list[bytes]) -> list[bytes]:
         self.tally.reads += len(keys)
@@ -84,7 +92,7 @@ class ShardState:
         stored = list(map(stored_key, keys))
         items = list(zip(stored, values, sealed(stored, values), strict=True))
         if self._ends_before(self._rows, stored):
-            cursor.putmulti(sorted((key, item) for key, value, item in items if value), append=True)
+            cursor.putmulti((key, item) for key, value, item in items if value)
             return
         for key, value, item in items:
             if value:
@@ -93,7 +101,7 @@ class ShardState:
                 cursor.delete()
 
     def get_bags(self, keys: list[bytes]) -> Bag:
-        if self._is_empty(self._bags):
+        if not self.has_bags():
             self.tally.reads += len(keys)
             return _bag([], [], [])
         stored = {stored_key(key): place for place, key in enumerate(keys)}
@@ -102,15 +110,10 @@ class ShardState:
         missing = sorted(stored.keys() - there)
         self.tally.reads += len(found) + len(missing)
         self._check_gaps(self._bags, missing)
-        values = [value for _, value in found]
-        check(there, values)
-        counts = b"".join([value[-_TAIL:-SEAL] for value in values])
-        rows = [
-            value[:-_TAIL] if len(value) < LONGEST else self._whole(key, value)
-            for key, value in found
-        ]
-        places = np.array([stored[key] for key in there], np.int64)
-        return places, rows, np.frombuffer(counts, "<u4")
+        rows, counts = opened_rows(there, [value for _, value in found])
+        if max(map(len, rows), default=0) > _LONG_ROW:
+            rows = list(map(self._whole, there, rows))
+        return _bag([stored[key] for key in there], rows, counts)
 
     def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
         self.tally.writes += len(keys)
@@ -120,7 +123,7 @@ class ShardState:
             self._append(cursor, stored, rows, weights)
             return
         around = _Neighbours()
-        items = _items(stored, rows, map(abs, weights))
+        items = sealed_rows(stored, rows, map(abs, weights))
         for key, row, weight, item in zip(stored, rows, weights, items, strict=True):
             if weight > 0:
                 if len(row) > _LONG_ROW or not cursor.put(key, item, dupdata=False):
@@ -136,11 +139,12 @@ class ShardState:
     def _append(
         self, cursor: lmdb.Cursor, keys: list[bytes], rows: list[bytes], weights: list[int]
     ) -> None:
-        """Rows under keys that come after all others."""
+        """Rows under keys that come after all others, so that pages are filled."""
         if min(weights, default=0) < 0:
             raise Damaged("a row of state would be there a negative number of times")
-        short = list(map(self._short, keys, rows))
-        cursor.putmulti(sorted(zip(keys, _items(keys, short, weights), strict=True)), append=True)
+        if max(map(len, rows), default=0) > _LONG_ROW:
+            rows = list(map(self._short, keys, rows))
+        cursor.putmulti(zip(keys, sealed_rows(keys, rows, weights), strict=True))
 
     def _check_gaps(self, db: lmdb._Database, keys: Iterable[bytes]) -> None:
         """That there are no items under some stored keys: where they would be, others are."""
@@ -161,37 +165,36 @@ class ShardState:
 
     def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]:
         self.tally.reads += len(keys)
-        if self._is_empty(self._bags):
+        if not self.has_bags():
             return [0] * len(keys)
         cursor = self._txn.cursor(self._bags)
         pairs = zip(keys, rows, strict=True)
-        return [
-            sum(map(_count_of, self._parts(cursor, stored_key(key), row))) for key, row in pairs
-        ]
+        return [sum(self._parts(cursor, stored_key(key), row).values()) for key, row in pairs]
 
-    def _parts(self, cursor: lmdb.Cursor, key: bytes, row: bytes) -> list[bytes]:
+    def _parts(self, cursor: lmdb.Cursor, key: bytes, row: bytes) -> dict[bytes, int]:
         """The items of a row, each with a part of its count; mostly there is one."""
         short = _shortened(key, row)
         found = []
-        there = cursor.set_range_dup(key, short + _NONE)  # of an empty row, LMDB finds no range
+        there = cursor.set_range_dup(key, short + b"\0")  # of an empty row, LMDB finds no range
         while there and (value := cursor.value()).startswith(short):
-            if len(value) == len(short) + _TAIL:
+            if len(value) - len(short) in _TAILS:
                 found.append(value)
             there = cursor.next_dup()
-        check([key] * len(found), found)
-        return found
+        rows, counts = opened_rows([key] * len(found), found)
+        parts = zip(found, rows, counts, strict=True)
+        return {item: count for item, whose, count in parts if whose == short}
 
     def _merge(self, cursor: lmdb.Cursor, key: bytes, row: bytes, weight: int) -> None:
         """Change how often a row is there when its count is not simply put or taken away."""
         total = weight
-        for part in self._parts(cursor, key, row):
-            total += _count_of(part)
+        for part, count in self._parts(cursor, key, row).items():
+            total += count
             cursor.set_key_dup(key, part)
             cursor.delete()
         if total < 0:
             raise Damaged("a row of state would be there a negative number of times")
         if total:
-            (item,) = _items([key], [self._short(key, row)], [total])
+            (item,) = sealed_rows([key], [self._short(key, row)], [total])
             cursor.put(key, item)
         elif len(row) > _LONG_ROW:
             self._txn.delete(blake2b(key + _shortened(key, row)).digest(), db=self._long)
@@ -206,15 +209,15 @@ class ShardState:
             return None
         if last:
             cursor.last_dup()
-        value: bytes = cursor.value()
-        check([key], [value])
-        if len(value) < LONGEST:
-            return value[:-_TAIL]
-        prefix, found = value[:_LONG_ROW], []
+        (row,), _ = opened_rows([key], [cursor.value()])
+        if len(row) <= _LONG_ROW:
+            return row
+        prefix, found = row[:_LONG_ROW], []
         step = cursor.prev_dup if last else cursor.next_dup
         more = True
         while more and (value := cursor.value()).startswith(prefix):
-            found.append(self._whole(key, value))
+            (row,), _ = opened_rows([key], [value])
+            found.append(self._whole(key, row))
             more = step()
         return max(found) if last else min(found)
 
@@ -223,21 +226,30 @@ class ShardState:
     ) -> Iterator[tuple[bytes, bytes, int]]:
         """(key, row, count) for keys from start to stop inclusive, in order; long keys are cut."""
         cursor = self._txn.cursor(self._bags)
-        if not (cursor.set_range(start[:PREFIX]) if start else cursor.first()):
+        if not (self._seek(cursor, start[:PREFIX]) if start else cursor.first()):
             return
         read = 0
         try:
             for read, (key, value) in enumerate(cursor.iternext(), 1):  # noqa: B007
-                check([key], [value])
+                (row,), (count,) = opened_rows([key], [value])
                 if stop is not None and key[:PREFIX] > stop[:PREFIX]:
                     return
-                yield key, self._whole(key, value), _count_of(value)
+                yield key, self._whole(key, row), count
         finally:
             self.tally.reads += read
 
-    def _whole(self, key: bytes, value: bytes) -> bytes:
-        short = value[:-_TAIL]
-        if len(value) < LONGEST:
+    def _seek(self, cursor: lmdb.Cursor, start: bytes) -> bool:
+        """Go to the first key from `start` on, if there is one; a changed one may mislead."""
+        other = self._txn.cursor(self._bags)
+        there: bool = cursor.set_range(start)
+        before = other.prev_nodup() if other.set_range(start) else other.last()
+        if (there and cursor.key() < start) or (before and other.key() >= start):
+            raise Damaged("keys of state are not in their order")
+        return there
+
+    def _whole(self, key: bytes, short: bytes) -> bytes:
+        """The row that lies in a bag, perhaps as a short one."""
+        if len(short) <= _LONG_ROW:
             return short
         name = blake2b(key + short).digest()
         item: bytes | None = self._txn.get(name, db=self._long)
@@ -288,16 +300,6 @@ class _Neighbours:
 def lock_of(path: str) -> str:
     """The file that is locked while the shard in a directory is written."""
     return os.path.join(path, "write.lock")
-
-
-def _items(keys: list[bytes], rows: list[bytes], counts: Iterable[int]) -> list[bytes]:
-    """Rows as they lie in bags, which are not too long for it."""
-    packed = (_ONE if count == 1 else _COUNT.pack(count) for count in counts)
-    return sealed(keys, list(map(add, rows, packed)))
-
-
-def _count_of(item: bytes) -> int:
-    return int(_COUNT.unpack_from(item, len(item) - _TAIL)[0])
 
 
 def _bag(places: list[int], rows: list[bytes], counts: list[int]) -> Bag:

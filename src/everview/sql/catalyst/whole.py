@@ -1,0 +1,46 @@
+"""Queries that are not maintained but computed anew: WITH (refresh = 'full').
+
+Spark says what they give and which tables they read; no node of theirs is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from everview.errors import UnsupportedSql
+from everview.plan.nodes import Node, Refresh, Replace, Source
+from everview.schema import Column
+from everview.sql.catalyst.trees import each
+
+if TYPE_CHECKING:
+    from everview.sql.catalyst.translation import Translation
+
+
+def whole(
+    given: Translation, plan: Any, query: str, relations: Mapping[str, tuple[Column, ...]]
+) -> Node:
+    """What a query gives, compared with what it gave before."""
+    if not plan.deterministic():
+        raise UnsupportedSql(
+            "the query gives other rows each time it is asked, which is no state of its tables; "
+            "store what is random in a column"
+        )
+    tables = sorted(_tables(plan))
+    if not tables:
+        raise UnsupportedSql("the query reads no table, so it never changes; leave out refresh")
+    columns = given.expressions.columns(list(each(plan.output())))
+    sources = (
+        Source(relations[table], table, tuple(column.name for column in relations[table]))
+        for table in tables
+    )
+    return Replace(columns, Refresh(columns, tuple(sources), query), (), False)
+
+
+def _tables(plan: Any) -> set[str]:
+    """The relations at the leaves of a plan and of its subqueries, which their columns name."""
+    plans = (plan, *each(plan.subqueriesAll()))
+    leaves = (leaf for one in plans for leaf in each(one.collectLeaves()))
+    known = [json.loads(c.metadata().json()) for leaf in leaves for c in each(leaf.output())]
+    return {metadata["table"] for metadata in known if "table" in metadata}

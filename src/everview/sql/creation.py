@@ -1,0 +1,119 @@
+"""What a CREATE VIEW says, read from its tokens; the query stays as it was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from everview.errors import InvalidSql
+from everview.sql.parsing import Statement
+
+# what a view may be created WITH; the first of each is the default
+OPTIONS = {"consistency": ("strong", "complete"), "refresh": ("incremental", "full")}
+_FORM = (
+    "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [(column, ...)] "
+    "[WITH (option = 'value')] AS SELECT ..."
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a view shows: a query, the view's own names for its columns, if it has such, and whether
+    the whole query is computed anew in every epoch that may change it."""
+
+    query: str
+    columns: tuple[str, ...] = ()
+    is_full: bool = False
+
+    @cached_property
+    def mentioned(self) -> frozenset[str]:
+        """All words of the query, in small letters."""
+        return frozenset(token.text.lower() for token in Statement(self.query).tokens)
+
+    @staticmethod
+    def of(document: dict[str, Any]) -> Definition:
+        """That of a view's document; views were once stored without names and refresh."""
+        is_full = document.get("refresh") == "full"
+        return Definition(document["sql"], tuple(document.get("columns", ())), is_full)
+
+    def to_document(self) -> dict[str, Any]:
+        refresh = OPTIONS["refresh"][self.is_full]
+        return {"sql": self.query, "columns": list(self.columns), "refresh": refresh}
+
+
+@dataclass(frozen=True)
+class Creation:
+    name: str
+    definition: Definition
+    consistency: str
+    replaces: bool
+    lenient: bool
+
+    @classmethod
+    def of(cls, statement: Statement) -> Creation:
+        tokens = statement.tokens
+        words = [token.text.upper() for token in tokens]
+        replaces = words[1:3] == ["OR", "REPLACE"]
+        at = 3 if replaces else 1
+        at += words[at : at + 1] == ["MATERIALIZED"]
+        begins = words[at : at + 1] == ["VIEW"]
+        lenient = words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]
+        at += 4 if lenient else 1
+        columns, stop = _columns(statement, at + 1)
+        options, stop = _options(statement, stop)
+        if not begins or len(tokens) < stop + 2 or words[stop] != "AS":
+            raise InvalidSql(_FORM)
+        if replaces and lenient:
+            raise InvalidSql(f"OR REPLACE and IF NOT EXISTS exclude each other; {_FORM}")
+        return cls(
+            tokens[at].text,
+            Definition(statement.cut(stop + 1), columns, options["refresh"] == "full"),
+            options["consistency"],
+            replaces,
+            lenient,
+        )
+
+
+def _columns(statement: Statement, at: int) -> tuple[tuple[str, ...], int]:
+    """The names in (column, ...), and where the statement goes on."""
+    pieces, end = _listed(statement, at)
+    for start, stop in pieces:
+        if stop - start != 1:
+            raise InvalidSql(
+                f"{statement.cut(start, stop) or 'nothing'} can't name a column of the view; "
+                f"write only names, (a, b), since types are the query's. {_FORM}"
+            )
+    return tuple(statement.tokens[start].text for start, _ in pieces), end
+
+
+def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
+    """What WITH (name = 'value', ...) says, and where the statement goes on."""
+    found = {name: values[0] for name, values in OPTIONS.items()}
+    words = [token.text for token in statement.tokens]
+    if [word.upper() for word in words[at : at + 1]] != ["WITH"]:
+        return found, at
+    pieces, end = _listed(statement, at + 1)
+    for start, stop in pieces or [(at, at)]:
+        name, equals, value = (*words[start:stop], "", "", "")[:3]
+        if stop - start != 3 or equals != "=" or value not in OPTIONS.get(name.lower(), ()):
+            listed = ", ".join(
+                f"{name} = '{values[0]}' (the default) or '{values[1]}'"
+                for name, values in OPTIONS.items()
+            )
+            raise InvalidSql(
+                f"a view has no option {statement.cut(start, stop) or '()'}; write WITH (...) "
+                f"with {listed}"
+            )
+        found[name.lower()] = value
+    return found, end
+
+
+def _listed(statement: Statement, at: int) -> tuple[list[tuple[int, int]], int]:
+    """Token ranges of what stands in parentheses, and the position after them; if there are none,
+    the same position."""
+    words = [token.text for token in statement.tokens]
+    if words[at : at + 1] != ["("] or ")" not in words[at:]:
+        return [], at
+    end = words.index(")", at)
+    return statement.pieces(at + 1, end), end + 1
