@@ -431,3 +431,22 @@ def test_text_that_is_no_value_names_its_row(column, text):
     table = pa.table({"id": ["1", "2"]} | {column: ["1" if column == "id" else None, text]})
     with pytest.raises(WrongType, match=f"^f.csv, row 2, column {column}: "):
         text_to_arrow(ALL, table, place)
+
+
+def test_an_index_that_is_a_column_of_the_table_is_not_passed_over():
+    frame = pd.DataFrame({"id": [1], "name": ["a"], "whole": [2]})
+    for index in ("id", "NAME", ["id", "name"]):
+        named = frame.rename(columns={"name": "NAME"}) if index == "NAME" else frame
+        with pytest.raises(DataError, match=r"is the frame's index.*pass frame\.reset_index\(\)"):
+            rows_to_arrow(ALL, named.set_index(index))
+    assert rows_to_arrow(ALL, frame.rename_axis("row")).num_rows == 1
+
+
+def test_what_arrow_has_no_type_for_is_refused_by_its_row():
+    with pytest.raises(WrongType, match=r"row 1, column real: \(1\+2j\) is not a DOUBLE"):
+        rows_to_arrow(ALL, pd.DataFrame({"id": [1], "real": [1 + 2j]}))
+
+
+def test_a_lazy_frame_is_refused_with_what_to_call():
+    with pytest.raises(WrongType, match=r"not as LazyFrame; pass what its collect\(\) gives"):
+        rows_to_arrow(ALL, pl.LazyFrame({"id": [1]}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import os
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -209,3 +210,39 @@ def test_long_values_cross_the_blocks_of_the_csv_reader(orders, tmp_path, monkey
     huge = f"id,customer\n1,{'x' * 400_000}\n"
     with pytest.raises(DataError, match="a row is longer than"):
         load(orders, write(tmp_path / "huge.csv", huge))
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter"), [("a.tsv", None), ("a.TSV.gz", None), ("a.csv", "\t"), ("a.csv", ";")]
+)
+def test_other_delimiters_are_given_or_told_by_the_suffix(orders, tmp_path, name, delimiter):
+    separator = delimiter or "\t"
+    text = CSV.replace(",", separator).replace(f'""{separator}\n', '"",\n').encode()
+    path = write(tmp_path / name, gzip.compress(text) if name.endswith("gz") else text)
+    assert load(orders, path, delimiter=delimiter) == 4
+    assert list(orders.scan()) == ROWS
+    lame = write(tmp_path / "b.csv", f"id{separator}customer\n1{separator}a\n2\n")
+    with pytest.raises(DataError, match=r"row 2 \(line 3\): 1 field, but .* quote fields that con"):
+        load(orders, lame, delimiter=separator)
+
+
+def test_a_delimiter_that_is_none_is_refused(orders, tmp_path):
+    path = write(tmp_path / "a.csv", CSV)
+    for delimiter in (";;", "", "é", "\n", '"'):
+        with pytest.raises(DataError, match="give one ASCII character"):
+            load(orders, path, delimiter=delimiter)
+    with pytest.raises(DataError, match="is no CSV file"):
+        load(orders, write(tmp_path / "a.jsonl", JSON), delimiter=";")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id;customer\n1;a\n", "line 1: 'id;customer' is one column; if ';' separates"),
+        ("id|customer", "if '|' separates its columns, give that as the delimiter"),
+        ("id,customer\n1,a\n".encode("utf-16"), "is not UTF-8 text but, it seems, UTF-16"),
+    ],
+)
+def test_a_header_that_other_programs_write_is_recognised(orders, tmp_path, content, message):
+    with pytest.raises(DataError, match=re.escape(message)):
+        load(orders, write(tmp_path / "a.csv", content))

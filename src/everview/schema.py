@@ -179,9 +179,9 @@ class TableSchema:
     _lower: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_name("table", self.name)
+        self._check_name("table", self.name)
         for position, column in enumerate(self.columns):
-            _check_name("column", column.name)
+            self._check_name("column", column.name)
             if column.name.lower() in self._lower:
                 raise InvalidSchema(f"table {self.name}: column {column.name} appears twice")
             self._lower[column.name.lower()] = position
@@ -209,6 +209,15 @@ class TableSchema:
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "widths", self.widths or (len(columns),))
+
+    def _check_name(self, kind: str, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidSchema(f"the name of a {kind} is text, not {name!r}")
+        size = len(name.encode("utf-8", "replace"))
+        if not 1 <= size <= 255 or any(c in "`./\\" or ord(c) < 32 for c in name):
+            raise InvalidSchema(
+                f"{name!r} can't be a {kind} name; use 1 to 255 bytes without . / \\ and `"
+            )
 
     @classmethod
     def of(
@@ -312,6 +321,14 @@ class TableSchema:
         )
 
 
+class ViewKey(TableSchema):
+    """The key of a view, as a table would have it: its columns may be called whatever queries call
+    theirs."""
+
+    def _check_name(self, kind: str, name: str) -> None:
+        pass
+
+
 def stored_type(arrow: pa.DataType, column: str) -> pa.DataType:
     """The type in which values of an incoming Arrow type are stored, as Spark would read it."""
     if pa.types.is_dictionary(arrow):
@@ -377,11 +394,3 @@ def _column_of(table: str, given: Any) -> Column:
             "{'id': 'BIGINT'}, or an Arrow schema"
         ) from None
     return Column(name, arrow_type(type_) if isinstance(type_, str) else stored_type(type_, name))
-
-
-def _check_name(kind: str, name: str) -> None:
-    size = len(name.encode("utf-8", "replace"))
-    if not 1 <= size <= 255 or any(c in "`./\\" or ord(c) < 32 for c in name):
-        raise InvalidSchema(
-            f"{name!r} can't be a {kind} name; use 1 to 255 bytes without . / \\ and `"
-        )

@@ -48,6 +48,14 @@ def test_timestamps_come_back_in_utc_and_local_ones_without_a_zone(engine, db):
     assert as_text(answer) == as_text(table.to_arrow())
 
 
+def test_views_are_read_with_their_types_also_without_rows(engine, db):
+    rows = table_of_all_types(db).to_arrow()
+    for view in (rows, rows.slice(0, 0)):
+        answer = engine.select(db.path, "SELECT * FROM v", {}, {"v": view})
+        assert answer.schema.types == rows.schema.types
+        assert as_text(answer) == as_text(view)
+
+
 def test_tables_are_found_in_any_case_and_under_any_name(engine, db, orders):
     odd = db.create_table("große Tische", {"id": "INT"}, key="id")
     odd.put([{"id": 1}])

@@ -263,3 +263,5 @@ def test_scripts_are_split_at_semicolons_outside_strings_and_comments():
     script = "SELECT ';' ; -- one; two\nSHOW TABLES;;\n SELECT 'it''s;' /* ; */ AS x"
     assert split(script) == ["SELECT ';'", "SHOW TABLES", "SELECT 'it''s;' /* ; */ AS x"]
     assert split(" -- nothing\n;") == []
+    assert split("SHOW TABLES -- all;\n") == ["SHOW TABLES"]
+    assert split("SHOW TABLES LIKE 'a;b' ;\n") == ["SHOW TABLES LIKE 'a;b'"]

@@ -122,6 +122,8 @@ def test_explain_in_the_shell(made: str) -> None:
     refused = CliRunner().invoke(main, ["explain", made, create, "--analyze"])
     assert refused.exit_code == 1
     assert "explain it without ANALYZE" in refused.stderr
+    query = run("explain", made, "SELECT * FROM orders")
+    assert "write CREATE MATERIALIZED VIEW name AS" in query.stderr
     document = json.loads(run("explain", made, create, "--json").output)
     assert (document["view"], document["status"]) == ("mine", "not created")
     assert document["plan"]["inputs"][0]["kind"] == "top-k"

@@ -15,10 +15,30 @@ import click
 import pyarrow as pa
 
 from everview.intake.documents import format_document, format_value
-from everview.result import SHOWN_ROWS, render
+from everview.result import SHOWN_ROWS, check_names, render
 from everview.schema import is_nested
 
 FORMATS = click.Choice(["table", "json", "csv"])
+_LONGEST = 10**6
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; not nan, and not more than a clock can wait."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not seconds <= _LONGEST:
+            self.fail(f"{value} is not a number of seconds up to {_LONGEST:,}", param, ctx)
+        return seconds
+
+
+def tell(text: str, error: BaseException) -> None:
+    """An error on standard error, with what was noted on its way."""
+    click.echo(text, err=True)
+    for note in getattr(error, "__notes__", ()):
+        click.echo(f"  {note}", err=True)
 
 
 def print_rows(
@@ -28,6 +48,8 @@ def print_rows(
     if format == "table":
         print_table(schema, batches, SHOWN_ROWS if limit is None else limit)
         return
+    if format == "json":
+        check_names(schema.names)
     if format == "csv":
         click.echo(",".join(_csv_cell(name) for name in schema.names))
     for batch in _first(batches, limit):

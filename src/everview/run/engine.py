@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
 from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlError
-from everview.run import workers
+from everview.run import ENGINES, workers
 from everview.run.apart import Processes
 from everview.run.programs import Programs
 from everview.run.source import SailDataSource
+from everview.run.types import struct
+from everview.schema import Column
 
-ENGINES = ("spark", "sail")
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # an epoch is one small job whose partitions are known; replanning it stage by stage costs more
@@ -109,7 +110,7 @@ class Engine:
         """
         with self._turn, ExitStack() as shown, _readably():
             found = {name: self.read(db, name, columns) for name, columns in tables.items()}
-            found |= {n: self.session.createDataFrame(rows) for n, rows in (views or {}).items()}
+            found |= {name: self._frame(rows) for name, rows in (views or {}).items()}
             return self._rows(shown, sql, found, may_push=True)
 
     def select_at(
@@ -136,6 +137,16 @@ class Engine:
                 self._show(shown, one.sql, frames(one))
                 self._show(shown, name, {name: self.session.sql(one.sql)})
             return self._rows(shown, query.sql, frames(query), not inner)
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        # without a schema, no rows are refused on Spark Connect, and local times taken for others
+        schema = struct([Column(field.name, field.type) for field in rows.schema])
+        return self.session.createDataFrame(rows, schema)
+
+    def interrupt(self) -> None:
+        """End the queries that run, which then fail. Not every engine can."""
+        with suppress(PySparkException):
+            self.session.interruptAll()
 
     def _rows(
         self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame], may_push: bool
