@@ -450,3 +450,41 @@ def test_what_arrow_has_no_type_for_is_refused_by_its_row():
 def test_a_lazy_frame_is_refused_with_what_to_call():
     with pytest.raises(WrongType, match=r"not as LazyFrame; pass what its collect\(\) gives"):
         rows_to_arrow(ALL, pl.LazyFrame({"id": [1]}))
+
+
+def test_arrow_columns_are_taken_however_they_are_stored():
+    rows = pa.table(
+        {
+            "id": pa.RunEndEncodedArray.from_arrays([2], [7]),
+            "name": pa.array(['{"a": 1}', None], pa.json_()),
+            "raw": pa.array([b"0" * 16, None], pa.uuid()),
+        }
+    )
+    stored = rows_to_arrow(ALL, rows)
+    assert stored["id"].to_pylist() == [7, 7]
+    assert stored["name"].to_pylist() == ['{"a": 1}', None]
+    assert stored["raw"].to_pylist() == [b"0" * 16, None]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (pl.DataFrame({"id": [1], "raw": pl.Series([object()], dtype=pl.Object)}), "dtype Object"),
+        (pl.DataFrame({"id": pl.Series([1], dtype=pl.Int128)}), "can't be had as Arrow"),
+        (
+            pa.table(
+                {
+                    "id": [1],
+                    "name": pa.UnionArray.from_dense(
+                        pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array(["x"])]
+                    ),
+                }
+            ),
+            "'x' is not a STRING; it is in a column of another Arrow type",
+        ),
+        ([{"id": 1, "local": "2024-01-01T00:00:00Z"}], "it has a time zone"),
+    ],
+)
+def test_what_can_not_be_taken_is_not_taken_for_something_else(rows, message):
+    with pytest.raises(WrongType, match=message):
+        rows_to_arrow(ALL, rows)

@@ -150,10 +150,12 @@ class Database(Closing):
             self._engine = start(self.engine_name)
         return self._engine
 
-    def interrupt(self) -> None:
-        """End what the engine evaluates for this handle; whoever waits for it gets a `SqlError`."""
-        if self._engine is not None:
-            self._engine.interrupt()
+    def interrupt(self) -> bool:
+        """End what the engine evaluates for this handle; whoever waits for that gets an error.
+
+        False if there is nothing that can be ended, since the engine is not started, say.
+        """
+        return self._engine is not None and self._engine.interrupt()
 
     def _engine_of(self, name: EngineName | None) -> Engine:
         """The named engine, or this database's own."""

@@ -19,6 +19,7 @@ from everview.typenames import named_field, nested_parts
 
 DEFAULT_REGIONS = 4
 MAX_REGIONS = 1024
+LONGEST_NAME = 255  # bytes
 MAX_VERSIONS = 0xFFFF  # what a row has room for
 
 _ARROW_BY_NAME: dict[str, pa.DataType] = {
@@ -214,7 +215,7 @@ class TableSchema:
         if not isinstance(name, str):
             raise InvalidSchema(f"the name of a {kind} is text, not {name!r}")
         size = len(name.encode("utf-8", "replace"))
-        if not 1 <= size <= 255 or any(c in "`./\\" or ord(c) < 32 for c in name):
+        if not 1 <= size <= LONGEST_NAME or any(c in "`./\\" or ord(c) < 32 for c in name):
             raise InvalidSchema(
                 f"{name!r} can't be a {kind} name; use 1 to 255 bytes without . / \\ and `"
             )
@@ -228,7 +229,12 @@ class TableSchema:
         **options: Any,
     ) -> TableSchema:
         """A schema from an Arrow schema, from {name: SQL type}, or from columns."""
-        key = (key,) if isinstance(key, str) else tuple(key or ())
+        key = (key,) if isinstance(key, str) else key or ()
+        if not isinstance(key, Iterable) or not all(isinstance(name, str) for name in key):
+            raise InvalidSchema(
+                f"table {name}: the key is the name of a column or a list of names, not {key!r}"
+            )
+        key = tuple(key)
         return cls(name, columns_of(name, columns), key, **options)
 
     def with_columns(self, added: Sequence[Column]) -> TableSchema:
@@ -387,7 +393,7 @@ def _column_of(table: str, given: Any) -> Column:
     if isinstance(given, Column):
         return given
     try:
-        name, type_ = given
+        name, type_ = () if isinstance(given, str) else given
     except (TypeError, ValueError):
         raise InvalidSchema(
             f"table {table}: {given!r} is no column; give names with types, such as "

@@ -54,8 +54,9 @@ class View:
         if any(name.lower() == table.lower() for table in self._store.tables()):
             return ViewNotFound(f"{name} is a table and not a view; db.table({name!r}) reads it")
         views = sorted(v["name"] for v in self._store.documents("view/").values())
-        close = get_close_matches(name.lower(), [view.lower() for view in views], 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        known = {view.lower(): view for view in views}
+        close = get_close_matches(name.lower(), known, 1)
+        hint = f"did you mean {known[close[0]]}? " if close else ""
         have = f"views: {', '.join(views)}" if views else "there are no views yet"
         return ViewNotFound(f"there is no view {name}; {hint}{have}")
 

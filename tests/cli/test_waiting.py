@@ -21,8 +21,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def nothing() -> None:
-    pass
+def nothing() -> bool:
+    return False
 
 
 def test_a_terminal_is_told_what_takes_long_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,13 +57,51 @@ def test_an_error_of_the_work_is_an_error() -> None:
         waiting_for("SELECT 1", work, nothing)
 
 
-def test_ctrl_c_has_the_work_ended() -> None:
+@pytest.mark.parametrize("error", [SqlError("cancelled"), AssertionError()])
+def test_ctrl_c_has_the_work_ended_whatever_that_makes_it_fail_with(error: Exception) -> None:
     asked = threading.Event()
 
     def work() -> None:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        press_ctrl_c()
         assert asked.wait(10)
-        raise SqlError("cancelled, which no one needs to hear")
+        raise error
+
+    def interrupt() -> bool:
+        asked.set()
+        return True
 
     with pytest.raises(KeyboardInterrupt):
-        waiting_for("SELECT 1", work, asked.set)
+        waiting_for("SELECT 1", work, interrupt)
+
+
+def test_ctrl_c_does_not_wait_for_what_can_not_be_ended() -> None:
+    released = threading.Event()
+
+    def work() -> None:
+        press_ctrl_c()
+        released.wait(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        waiting_for("SELECT 1", work, nothing)
+    assert not released.is_set()
+    released.set()
+
+
+def test_what_was_done_in_spite_of_ctrl_c_is_said_to_be_so() -> None:
+    asked = threading.Event()
+
+    def work() -> None:
+        press_ctrl_c()
+        assert asked.wait(10)
+
+    def interrupt() -> bool:
+        asked.set()
+        return True
+
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        waiting_for("INSERT", work, interrupt)
+    assert interrupted.value.__notes__ == ["INSERT: it was done all the same"]
+
+
+def press_ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -56,6 +56,11 @@ def test_views_are_read_with_their_types_also_without_rows(engine, db):
         assert as_text(answer) == as_text(view)
 
 
+def test_an_answer_that_arrow_has_no_type_for_is_refused(engine, db):
+    with pytest.raises(SqlError, match=r"can't be had as Arrow: .*; CAST its columns"):
+        engine.select(db.path, "SELECT array() AS a", {})
+
+
 def test_tables_are_found_in_any_case_and_under_any_name(engine, db, orders):
     odd = db.create_table("große Tische", {"id": "INT"}, key="id")
     odd.put([{"id": 1}])

@@ -239,6 +239,12 @@ def test_what_the_engine_refuses_is_a_short_sql_error(asked):
     assert "\tat " not in str(refused.value)
 
 
+def test_what_is_not_found_is_looked_for_among_all_columns(shop, duck):
+    with pytest.raises(InvalidSql):
+        shop.sql("SELECT nope FROM orders")
+    assert [tables for _, tables in duck.queries] == [{"orders": ["id"]}, {"orders": None}]
+
+
 @pytest.mark.parametrize(
     ("query", "tables"),
     [

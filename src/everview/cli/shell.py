@@ -85,7 +85,12 @@ class Session:
         typed, self.typed = self.typed, ""
         for statement in split(typed):
             work = partial(self.database.sql, statement)
-            click.echo(waiting_for(beginning(statement), work, self.database.interrupt))
+            click.echo(waiting_for(beginning(statement), work, self._interrupt))
+
+    def _interrupt(self) -> bool:
+        """What can't be ended is waited for: at the prompt, nothing runs any more."""
+        self.database.interrupt()
+        return True
 
 
 def _converse(session: Session) -> None:

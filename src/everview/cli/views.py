@@ -195,8 +195,11 @@ def explain(db: str, view: str, analyze: bool, as_json: bool) -> None:
       everview explain shop.ev "CREATE MATERIALIZED VIEW all AS SELECT * FROM items" --json
     """
     with everview.open(db, readonly=True) as database:
-        work = partial(database.explain, view, json=True, analyze=analyze)
-        document = waiting_for("planning with Spark", work, database.interrupt)
+        document = waiting_for(
+            "planning with Spark",
+            lambda: database.explain(view, json=True, analyze=analyze),
+            database.interrupt,
+        )
     if as_json:
         click.echo(json.dumps(document))
     else:

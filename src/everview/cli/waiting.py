@@ -12,17 +12,16 @@ from typing import Self, TypeVar
 import click
 
 from everview.cli.live import interruptible
-from everview.errors import EverviewError
 
 T = TypeVar("T")
 SECONDS_BEFORE = 1.0
 
 
-def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], None]) -> T:
+def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], bool]) -> T:
     """What `work` gives; after a second, a terminal shows what is waited for.
 
-    Ctrl-C calls `interrupt`, which is to have the work fail, and is a KeyboardInterrupt when the
-    work has ended; a second one is so at once.
+    Ctrl-C calls `interrupt`, which has the work fail or says that it can't, and is a
+    KeyboardInterrupt when the work has ended; a second one, or where it can't, is so at once.
     """
     found: list[T] = []
     interrupted = threading.Event()
@@ -30,16 +29,20 @@ def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], None])
     def end() -> None:
         interrupted.set()
         line.what = f"ending {what} (Ctrl-C again ends at once)"
-        interrupt()
+        if not interrupt():
+            raise KeyboardInterrupt
 
     with WaitingLine(what) as line:
         try:
             interruptible(lambda: found.append(work()), end)
-        except EverviewError:
+        except Exception:  # engines have many for what was cancelled
             if not interrupted.is_set():
                 raise
-        if interrupted.is_set():
-            raise KeyboardInterrupt
+    if interrupted.is_set():
+        ending = KeyboardInterrupt()
+        if found:
+            ending.add_note(f"{what}: it was done all the same")
+        raise ending
     return found[0]
 
 

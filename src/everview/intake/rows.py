@@ -148,10 +148,18 @@ def as_arrow(rows: Any) -> pa.Table | None:
         return pa.Table.from_batches([rows])
     if not hasattr(rows, "__arrow_c_stream__"):
         return None
+    if "Object" in map(str, getattr(rows, "dtypes", ())):
+        raise WrongType(
+            "a Polars column of dtype Object gives Arrow addresses and not values; cast it first"
+        )
     try:
         return pa.table(rows)
-    except pa.ArrowInvalid:  # a stream of values and not of rows, such as a Polars series
-        return None
+    except pa.ArrowInvalid as error:
+        if hasattr(rows, "columns"):
+            raise WrongType(
+                f"the rows can't be had as Arrow: {error}; cast columns first"
+            ) from None
+        return None  # a stream of values and not of rows, such as a Polars series
 
 
 def is_pandas(rows: Any) -> bool:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ _OF_READING = (
 _NAMED = re.compile(r"\b([A-Z]\w+): (.+)$", re.MULTILINE)
 _WITHIN = re.compile(r"\b([A-Z]\w+): (?=(.+)$)", re.MULTILINE)  # also those inside another
 _TRACE = re.compile(r";\n'?[A-Z]|\n\s*(?:JVM stacktrace|at |Traceback)")
+_NOT_FOUND = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\].*?(`.+?`) cannot .*?SQLSTATE: \w+", re.DOTALL)
 _EXTERNAL = "External error: "
 _starting = threading.RLock()
 
@@ -143,17 +144,25 @@ class Engine:
         schema = struct([Column(field.name, field.type) for field in rows.schema])
         return self.session.createDataFrame(rows, schema)
 
-    def interrupt(self) -> None:
-        """End the queries that run, which then fail. Not every engine can."""
-        with suppress(PySparkException):
-            self.session.interruptAll()
+    def interrupt(self) -> bool:
+        """End the queries that run, which then fail; False if there are none that could be."""
+        try:
+            return bool(self.session.interruptAll())
+        except PySparkException:
+            return False
 
     def _rows(
         self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame], may_push: bool
     ) -> pa.Table:
         self.session.conf.set(PUSHDOWN, str(may_push and _reads_once(sql, frames)).lower())
         self._show(shown, sql, frames)
-        return self.session.sql(sql).toArrow()
+        frame = self.session.sql(sql)
+        try:
+            return frame.toArrow()
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise SqlError(
+                f"the answer can't be had as Arrow: {error}; CAST its columns to other types"
+            ) from error
 
     def _show(self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame]) -> None:
         """Have a query find frames by their names, until what is shown is closed."""
@@ -212,6 +221,9 @@ def readable(error: PySparkException) -> EverviewError:
             return kind(message)
     if "Traceback" in text and (last := _NAMED.findall(text)):
         return SqlError(": ".join(last[-1]).replace("RuntimeError: ", "").replace(_EXTERNAL, ""))
+    text = _NOT_FOUND.sub(
+        r"there is no table or view \1; SHOW TABLES and SHOW VIEWS list them", text
+    )
     wrong = isinstance(error, AnalysisException | IllegalArgumentException)
     return (InvalidSql if wrong else SqlError)(_TRACE.split(text)[0].strip())
 

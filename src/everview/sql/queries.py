@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from everview.errors import InvalidSql
 from everview.sql.parsing import Statement
 from everview.view import View, read_together
 
@@ -22,7 +23,14 @@ def evaluate(db: Database, query: str) -> pa.Table:
     known = {view.lower() for view in db.views()}
     views = views_of(db, statement)
     tables = reads(db, statement, [name for name in names if name.lower() not in known])
-    return db.engine.select(db.path, query, tables, read_together(views))
+    rows = read_together(views)
+    try:
+        return db.engine.select(db.path, query, tables, rows)
+    except InvalidSql:
+        if all(columns is None for columns in tables.values()):
+            raise
+        # what is not found may be there, as in IDENTIFIER('name'); if not, the engine says what is
+        return db.engine.select(db.path, query, dict.fromkeys(tables), rows)
 
 
 def views_of(db: Database, statement: Statement) -> list[View]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import lmdb
 
-from everview.errors import InvalidSchema, TableExists, TableNotFound
+from everview.errors import TableExists, TableNotFound
 from everview.schema import TableSchema
 from everview.stores.embedded import lease, unsynced
 from everview.stores.embedded.environment import Environment
@@ -176,10 +176,6 @@ class Catalog:
         self.environment.update(store)
 
     def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, Any]) -> None:
-        if len(key) > LONGEST:
-            raise InvalidSchema(
-                f"{key[:40].decode(errors='ignore')}... is too long for a name; use 1 to 255 bytes"
-            )
         txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)
 
     def _get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
@@ -217,9 +213,12 @@ class Catalog:
                 f"write to the tables it reads: {', '.join(view['tables']) or 'it reads none'}"
             )
         names = sorted(schema.name for schema in self._all(txn))
-        close = difflib.get_close_matches(table.lower(), [name.lower() for name in names], 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        views = sorted(view["name"] for view in self._documents_of(txn, "view/").values())
+        known = {name.lower(): name for name in (*names, *views)}
+        close = difflib.get_close_matches(table.lower(), known, 1)
+        hint = f"did you mean {known[close[0]]}? " if close else ""
         have = f"tables: {', '.join(names)}" if names else "there are no tables yet"
+        have += f"; views: {', '.join(views)}" if views else ""
         return TableNotFound(f"there is no table {table}; {hint}{have}")
 
 
