@@ -51,3 +51,8 @@ def test_rows_by_name_never_lose_a_column_of_the_same_name():
         result.to_pylist()
     with pytest.raises(DataError, match="two columns are called id"):
         list(result)
+
+
+def test_dates_that_python_has_not_are_shown():
+    days = pa.array([0, -800_000], pa.int32()).cast(pa.date32())
+    assert "| -0221-09-04 |" in render(pa.table({"day": days}))

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
-from everview.errors import DataError, EverviewError, NullNotAllowed
+from everview.errors import DataError, EverviewError, NullNotAllowed, UnknownColumn
 from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
 from everview.intake.documents import parse_document
 from everview.intake.explain import shown
@@ -162,12 +162,51 @@ def _read_csv(schema: TableSchema, path: str, delimiter: str) -> Batches:
     def where(row: int) -> str:
         return f"{path}, row {first + row:,} (line {_csv_line(path, delimiter, first + row):,})"
 
-    with _opened(path) as (stream, part), _csv_errors(path, delimiter, len(names)):
-        for batch in _csv_batches(stream, names, delimiter):
+    with _opened(path) as (raw, part), _csv_errors(path, delimiter, len(names)):
+        stream = CountingQuotes(raw)
+        batches = _csv_batches(stream, names, delimiter)
+        ahead = next(batches, None)
+        while (batch := ahead) is not None:
+            ahead = next(batches, None)
+            if ahead is None and stream.quotes % 2:
+                _check_closed(path, delimiter)
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 rows = pa.Table.from_batches([batch.slice(start, BATCH_ROWS)])
                 yield text_to_arrow(schema, rows, where), part()
                 first += rows.num_rows
+
+
+class CountingQuotes(io.RawIOBase):
+    """A stream of bytes, and how many quotes it had so far."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.quotes = 0
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(size)
+        self.quotes += found.count(b'"')
+        return found
+
+
+def _check_closed(path: str, delimiter: str) -> None:
+    """That no quote swallows the rest of the file: Arrow takes its end for the quote's."""
+    with _opened(path) as (stream, _):
+        csv.field_size_limit(CSV_BLOCK)
+        text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
+        reader, line = csv.reader(text, delimiter=delimiter, strict=True), 1
+        try:
+            for _ in reader:
+                line = reader.line_num + 1
+        except csv.Error as error:
+            if "end of data" in str(error):
+                raise DataError(
+                    f"{path}, line {line:,}: a quote is opened in this row and never closed; write "
+                    'a quote within a quoted field as ""'
+                ) from None
 
 
 def _csv_batches(stream: IO[bytes], names: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
@@ -305,8 +344,18 @@ def _json_object(name: str, number: int, line: bytes) -> dict[str, Any]:
 
 def _check_names(schema: TableSchema, place: str, names: list[str]) -> None:
     """Columns are known, named once, and none that needs a value is missing."""
+    if "" in names:
+        raise UnknownColumn(
+            f"{place}: column {names.index('') + 1} has no name; leave it out (in pandas, with "
+            "index=False), or name it"
+        )
     try:
         matched = match_columns(schema, names)
+    except UnknownColumn as error:
+        raise UnknownColumn(
+            f"{place}: {error}; leave it out of the file, or have it in the table with ALTER TABLE "
+            f"{schema.name} ADD COLUMN"
+        ) from None
     except DataError as error:
         raise type(error)(f"{place}: {error}") from None
     for column in schema.columns:

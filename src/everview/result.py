@@ -112,8 +112,17 @@ def _is_number(arrow: pa.DataType) -> bool:
     return any(test(arrow) for test in tests)
 
 
+def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The column's values; as text where Python has none for one of them."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):  # a date before the year 1, say
+        values = column.cast(pa.string()).to_pylist()
+    return values
+
+
 def _cells(column: pa.ChunkedArray) -> list[str]:
-    values = column.to_pylist()
+    values = values_of(column)
     if is_nested(column.type):
         values = [None if value is None else format_value(value, column.type) for value in values]
     return list(map(_cell, values))

@@ -270,8 +270,9 @@ class TableSchema:
         try:
             return self.columns[self._lower[name.lower()]]
         except KeyError:
+            shown = name if name == name.strip() else repr(name)
             raise UnknownColumn(
-                f"table {self.name} has no column {name}; it has {', '.join(self.names)}"
+                f"table {self.name} has no column {shown}; it has {', '.join(self.names)}"
             ) from None
 
     def has(self, name: str) -> bool:

@@ -15,7 +15,7 @@ import click
 import pyarrow as pa
 
 from everview.intake.documents import format_document, format_value
-from everview.result import SHOWN_ROWS, check_names, render
+from everview.result import SHOWN_ROWS, check_names, render, values_of
 from everview.schema import is_nested
 
 FORMATS = click.Choice(["table", "json", "csv"])
@@ -81,14 +81,16 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.
 
 def _lines(batch: pa.RecordBatch, format: str) -> Iterator[str]:
     if format == "json":
-        return (format_document(row, batch.schema) for row in batch.to_pylist())
+        rows = zip(*map(values_of, batch.columns), strict=True)
+        names = batch.schema.names
+        return (format_document(dict(zip(names, row, strict=True)), batch.schema) for row in rows)
     columns = [_csv_cells(column) for column in batch.columns]
     return map(",".join, zip(*columns, strict=True))
 
 
 def _csv_cells(column: pa.Array) -> Iterator[str]:
     """The column's cells; arrays, structs and maps are JSON."""
-    values = column.to_pylist()
+    values = values_of(column)
     if is_nested(column.type):
         values = [None if value is None else format_value(value, column.type) for value in values]
     return map(_csv_cell, values)

@@ -90,7 +90,7 @@ def _follow(database: everview.Database, live: LiveLine, lease: float, every: fl
             with database.running(live, lease) as is_current:
                 try:
                     if _is_idle(_maintain(database, live, lease)):
-                        live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
+                        live.note("nothing is pending; waiting for changes (Ctrl-C ends)")
                     while is_current() and not live.finishing.wait(every):
                         database.maintain(watch=live, lease=lease)
                 except PASSING as error:

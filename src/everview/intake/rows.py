@@ -156,9 +156,8 @@ def as_arrow(rows: Any) -> pa.Table | None:
         return pa.table(rows)
     except pa.ArrowInvalid as error:
         if hasattr(rows, "columns"):
-            raise WrongType(
-                f"the rows can't be had as Arrow: {error}; cast columns first"
-            ) from None
+            reason = str(error).partition("\n")[0]
+            raise WrongType(f"the rows can't be had as Arrow: {reason}; cast columns") from None
         return None  # a stream of values and not of rows, such as a Polars series
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import (
     AnalysisException,
@@ -35,7 +36,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
-from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlError
+from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
 from everview.run import ENGINES, workers
 from everview.run.apart import Processes
 from everview.run.programs import Programs
@@ -65,6 +66,9 @@ _NAMED = re.compile(r"\b([A-Z]\w+): (.+)$", re.MULTILINE)
 _WITHIN = re.compile(r"\b([A-Z]\w+): (?=(.+)$)", re.MULTILINE)  # also those inside another
 _TRACE = re.compile(r";\n'?[A-Z]|\n\s*(?:JVM stacktrace|at |Traceback)")
 _NOT_FOUND = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\].*?(`.+?`) cannot .*?SQLSTATE: \w+", re.DOTALL)
+_MISSING = re.compile(
+    r"ModuleNotFoundError: No module named '([\w.]+)'|find the data source: (everview)\b"
+)
 _EXTERNAL = "External error: "
 _starting = threading.RLock()
 
@@ -208,13 +212,18 @@ def _readably() -> Iterator[None]:
     """Errors of the engine inside the block are told as `readable` has them."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise readable(error) from error
 
 
-def readable(error: PySparkException) -> EverviewError:
+def readable(error: Exception) -> EverviewError:
     """The error without Spark's traces; Everview's own, where one is behind it."""
     text = str(error)
+    if missing := _MISSING.search(text):
+        return EngineFailed(
+            f"Spark's Python workers do not find {missing[1] or missing[2]}, so they run another "
+            f"Python than this process; set PYSPARK_PYTHON={sys.executable} before Spark starts"
+        )
     for name, message in _WITHIN.findall(text):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, _OF_READING):
