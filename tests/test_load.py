@@ -270,7 +270,7 @@ def test_an_odd_quote_within_a_field_is_a_character(orders, tmp_path):
 
 
 def test_whole_numbers_may_be_written_as_floats_are(orders, tmp_path):
-    assert load(orders, write(tmp_path / "orders.csv", "id\n1.0\n-2.\n+3.00\n4\n")) == 4
+    assert load(orders, write(tmp_path / "orders.csv", "id\n1.0\n-2.\n3.00\n4\n")) == 4
     assert [row["id"] for row in orders.scan()] == [-2, 1, 3, 4]
     with pytest.raises(WrongType, match=r"'1.5' is not a BIGINT; it has a fraction"):
         load(orders, write(tmp_path / "orders.csv", "id\n1.5\n"))

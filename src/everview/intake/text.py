@@ -35,7 +35,7 @@ def _parse_integers(array: Array, target: pa.DataType) -> Array:
     try:
         return pc.cast(trimmed, target)
     except pa.ArrowInvalid:  # 1.0, as programs write it that have whole numbers as floats
-        return pc.cast(pc.replace_substring_regex(trimmed, r"^([+-]?\d+)\.0*$", r"\1"), target)
+        return pc.cast(pc.replace_substring_regex(trimmed, r"^(-?\d+)\.0*$", r"\1"), target)
 
 
 def _parse_floats(array: Array, target: pa.DataType) -> Array:
