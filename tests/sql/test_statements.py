@@ -239,10 +239,11 @@ def test_what_the_engine_refuses_is_a_short_sql_error(asked):
     assert "\tat " not in str(refused.value)
 
 
-def test_what_is_not_found_is_looked_for_among_all_columns(shop, duck):
-    with pytest.raises(InvalidSql):
-        shop.sql("SELECT nope FROM orders")
-    assert [tables for _, tables in duck.queries] == [{"orders": ["id"]}, {"orders": None}]
+def test_what_is_not_found_is_looked_for_among_all_columns(asked):
+    if isinstance(asked.engine, DuckEngine):
+        pytest.skip("it is Spark and Sail that are asked again")
+    found = asked.sql("SELECT max(IDENTIFIER('amount')) AS most FROM orders").to_pylist()
+    assert found == asked.sql("SELECT max(amount) AS most FROM orders").to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from everview.view import View, read_together
 if TYPE_CHECKING:
     from everview.database import Database
 
+_UNRESOLVED = ("UNRESOLVED_COLUMN", "cannot resolve attribute")  # as Spark and Sail say it
+
 
 def evaluate(db: Database, query: str) -> pa.Table:
     """The rows of a query, by the engine, which reads only the columns the query names."""
@@ -26,8 +28,8 @@ def evaluate(db: Database, query: str) -> pa.Table:
     rows = read_together(views)
     try:
         return db.engine.select(db.path, query, tables, rows)
-    except InvalidSql:
-        if all(columns is None for columns in tables.values()):
+    except InvalidSql as error:
+        if not any(words in str(error) for words in _UNRESOLVED):
             raise
         # what is not found may be there, as in IDENTIFIER('name'); if not, the engine says what is
         return db.engine.select(db.path, query, dict.fromkeys(tables), rows)
