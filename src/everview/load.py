@@ -209,7 +209,9 @@ def _check_closed(path: str, delimiter: str) -> None:
                 ) from None
 
 
-def _csv_batches(stream: IO[bytes], names: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+def _csv_batches(
+    stream: CountingQuotes, names: list[str], delimiter: str
+) -> Iterator[pa.RecordBatch]:
     """Batches of bytes: the text is checked where an error can name its row."""
     try:
         reader = arrow_csv.open_csv(

@@ -394,7 +394,9 @@ def _column_of(table: str, given: Any) -> Column:
     if isinstance(given, Column):
         return given
     try:
-        name, type_ = () if isinstance(given, str) else given
+        if isinstance(given, str):  # of two letters, say, which are no name and no type
+            raise TypeError
+        name, type_ = given
     except (TypeError, ValueError):
         raise InvalidSchema(
             f"table {table}: {given!r} is no column; give names with types, such as "
