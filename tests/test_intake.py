@@ -185,7 +185,7 @@ def test_values_are_converted_where_nothing_is_lost(column, value, stored):
         ("moment", 0, "pass a datetime"),
         ("moment", pd.Timestamp(1), "has nanoseconds"),
         ("moment", "9999-12-31T23:59:59-01:00", "years 1 to 9999"),
-        ("local", "2020-01-01T00:00Z", "such as"),
+        ("local", "2020-01-01T00:00Z", "it has a time zone"),
         ("local", dt.datetime(2020, 1, 1, tzinfo=UTC), "has a time zone"),
         ("name", ["x"], "pass a str"),
     ],
@@ -416,7 +416,7 @@ def test_text_is_parsed_into_every_type():
     ("column", "text"),
     [
         ("id", "0x10"),
-        ("id", "1.0"),
+        ("id", "1.5"),
         ("id", ""),
         ("id", "9223372036854775808"),
         ("real", "1e400"),
@@ -431,3 +431,60 @@ def test_text_that_is_no_value_names_its_row(column, text):
     table = pa.table({"id": ["1", "2"]} | {column: ["1" if column == "id" else None, text]})
     with pytest.raises(WrongType, match=f"^f.csv, row 2, column {column}: "):
         text_to_arrow(ALL, table, place)
+
+
+def test_an_index_that_is_a_column_of_the_table_is_not_passed_over():
+    frame = pd.DataFrame({"id": [1], "name": ["a"], "whole": [2]})
+    for index in ("id", "NAME", ["id", "name"]):
+        named = frame.rename(columns={"name": "NAME"}) if index == "NAME" else frame
+        with pytest.raises(DataError, match=r"is the frame's index.*pass frame\.reset_index\(\)"):
+            rows_to_arrow(ALL, named.set_index(index))
+    assert rows_to_arrow(ALL, frame.rename_axis("row")).num_rows == 1
+
+
+def test_what_arrow_has_no_type_for_is_refused_by_its_row():
+    with pytest.raises(WrongType, match=r"row 1, column real: \(1\+2j\) is not a DOUBLE"):
+        rows_to_arrow(ALL, pd.DataFrame({"id": [1], "real": [1 + 2j]}))
+
+
+def test_a_lazy_frame_is_refused_with_what_to_call():
+    with pytest.raises(WrongType, match=r"not as LazyFrame; pass what its collect\(\) gives"):
+        rows_to_arrow(ALL, pl.LazyFrame({"id": [1]}))
+
+
+def test_arrow_columns_are_taken_however_they_are_stored():
+    rows = pa.table(
+        {
+            "id": pa.RunEndEncodedArray.from_arrays([2], [7]),
+            "name": pa.array(['{"a": 1}', None], pa.json_()),
+            "raw": pa.array([b"0" * 16, None], pa.uuid()),
+        }
+    )
+    stored = rows_to_arrow(ALL, rows)
+    assert stored["id"].to_pylist() == [7, 7]
+    assert stored["name"].to_pylist() == ['{"a": 1}', None]
+    assert stored["raw"].to_pylist() == [b"0" * 16, None]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (pl.DataFrame({"id": [1], "raw": pl.Series([object()], dtype=pl.Object)}), "dtype Object"),
+        (pl.DataFrame({"id": pl.Series([1], dtype=pl.Int128)}), "can't be had as Arrow"),
+        (
+            pa.table(
+                {
+                    "id": [1],
+                    "name": pa.UnionArray.from_dense(
+                        pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array(["x"])]
+                    ),
+                }
+            ),
+            "'x' is not a STRING; it is in a column of another Arrow type",
+        ),
+        ([{"id": 1, "local": "2024-01-01T00:00:00Z"}], "it has a time zone"),
+    ],
+)
+def test_what_can_not_be_taken_is_not_taken_for_something_else(rows, message):
+    with pytest.raises(WrongType, match=message):
+        rows_to_arrow(ALL, rows)

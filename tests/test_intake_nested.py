@@ -225,7 +225,7 @@ def test_a_bad_line_of_a_file_is_told(db: ev.Database, tmp_path: Path) -> None:
         load(table, lines)
     cells = tmp_path / "things.csv"
     cells.write_text('id,tags\n1,"[""a""]"\n2,a\n')
-    with pytest.raises(DataError, match=r"row 2 .*column tags: b'a' is not an ARRAY<STRING>"):
+    with pytest.raises(DataError, match=r"row 2 .*column tags: 'a' is not an ARRAY<STRING>"):
         load(table, cells)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import os
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -209,3 +210,80 @@ def test_long_values_cross_the_blocks_of_the_csv_reader(orders, tmp_path, monkey
     huge = f"id,customer\n1,{'x' * 400_000}\n"
     with pytest.raises(DataError, match="a row is longer than"):
         load(orders, write(tmp_path / "huge.csv", huge))
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter"), [("a.tsv", None), ("a.TSV.gz", None), ("a.csv", "\t"), ("a.csv", ";")]
+)
+def test_other_delimiters_are_given_or_told_by_the_suffix(orders, tmp_path, name, delimiter):
+    separator = delimiter or "\t"
+    text = CSV.replace(",", separator).replace(f'""{separator}\n', '"",\n').encode()
+    path = write(tmp_path / name, gzip.compress(text) if name.endswith("gz") else text)
+    assert load(orders, path, delimiter=delimiter) == 4
+    assert list(orders.scan()) == ROWS
+    lame = write(tmp_path / "b.csv", f"id{separator}customer\n1{separator}a\n2\n")
+    with pytest.raises(DataError, match=r"row 2 \(line 3\): 1 field, but .* quote fields that con"):
+        load(orders, lame, delimiter=separator)
+
+
+def test_a_delimiter_that_is_none_is_refused(orders, tmp_path):
+    path = write(tmp_path / "a.csv", CSV)
+    for delimiter in (";;", "", "é", "\n", '"'):
+        with pytest.raises(DataError, match="give one ASCII character"):
+            load(orders, path, delimiter=delimiter)
+    with pytest.raises(DataError, match="is no CSV file"):
+        load(orders, write(tmp_path / "a.jsonl", JSON), delimiter=";")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id;customer\n1;a\n", "line 1: 'id;customer' is one column; if ';' separates"),
+        ("id|customer", "if '|' separates its columns, give that as the delimiter"),
+        ("id,customer\n1,a\n".encode("utf-16"), "is not UTF-8 text but, it seems, UTF-16"),
+    ],
+)
+def test_a_header_that_other_programs_write_is_recognised(orders, tmp_path, content, message):
+    with pytest.raises(DataError, match=re.escape(message)):
+        load(orders, write(tmp_path / "a.csv", content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'id,customer\n1,a\n2,"b\n3,c\n',
+        'id,customer\n1,"a ""b"""\n2,"b""\n3,c\n',
+        'id,customer\n1,"a\n\nb"\n2,"',
+    ],
+)
+def test_a_quote_that_is_never_closed_does_not_swallow_the_rest(orders, tmp_path, content):
+    path = write(tmp_path / "orders.csv", content)
+    line = content[: content.index('2,"')].count("\n") + 1
+    with pytest.raises(DataError, match=rf"line {line}: a quote is opened in this row and never"):
+        load(orders, path)
+    assert len(orders) == 0
+
+
+def test_an_odd_quote_within_a_field_is_a_character(orders, tmp_path):
+    assert load(orders, write(tmp_path / "orders.csv", 'id,customer\n1,6" nail\n2,x\n')) == 2
+    assert orders.get(1)["customer"] == '6" nail'
+
+
+def test_whole_numbers_may_be_written_as_floats_are(orders, tmp_path):
+    assert load(orders, write(tmp_path / "orders.csv", "id\n1.0\n-2.\n3.00\n4\n")) == 4
+    assert [row["id"] for row in orders.scan()] == [-2, 1, 3, 4]
+    with pytest.raises(WrongType, match=r"'1.5' is not a BIGINT; it has a fraction"):
+        load(orders, write(tmp_path / "orders.csv", "id\n1.5\n"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (",id\n0,1\n", "line 1: column 1 has no name; leave it out (in pandas, with index=False)"),
+        ("id, customer\n1, a\n", "table orders has no column ' customer'; it has id, cust"),
+        ("id,more\n1,a\n", "leave it out of the file, or have it in the table with ALTER TABLE"),
+    ],
+)
+def test_a_column_that_is_not_the_tables_says_what_to_do(orders, tmp_path, content, message):
+    with pytest.raises(UnknownColumn, match=re.escape(message)):
+        load(orders, write(tmp_path / "orders.csv", content))

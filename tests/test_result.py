@@ -5,7 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 
+from everview.errors import DataError
 from everview.result import Result, display_width, render
 
 
@@ -40,3 +42,17 @@ def test_a_message_is_shown_where_there_are_no_rows():
     assert repr(done) == "3 rows inserted"
     assert (len(done), done.count, list(done)) == (0, 3, [])
     assert repr(Result(pa.table({"x": pa.array([], pa.int32())}))).endswith("0 rows")
+
+
+def test_rows_by_name_never_lose_a_column_of_the_same_name():
+    result = Result(pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]))
+    assert "| id | id |" in repr(result)
+    with pytest.raises(DataError, match=r"two columns are called id.*with AS"):
+        result.to_pylist()
+    with pytest.raises(DataError, match="two columns are called id"):
+        list(result)
+
+
+def test_dates_that_python_has_not_are_shown():
+    days = pa.array([0, -800_000], pa.int32()).cast(pa.date32())
+    assert "| -0221-09-04 |" in render(pa.table({"day": days}))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from everview.database import Database
-from everview.errors import DataError, InvalidSchema, WrongKey, WrongType
+from everview.errors import DataError, EverviewError, InvalidSchema, WrongKey, WrongType
 from everview.schema import MAX_VERSIONS, Column, TableSchema, arrow_type
 from everview.stores.base import BATCH_ROWS
 from everview.table import Table
@@ -110,3 +111,23 @@ def test_a_column_that_is_added_between_two_regions_is_in_neither(numbers):
     found += changes
     assert pa.Table.from_batches(found).num_rows > 5
     assert found[-1].column("after").type.names == ["id", "name"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        (pd.DataFrame({"id": [1]}), "id"),
+        ({"id": "INT"}, 5),
+        ({"id": "INT"}, [1]),
+        ({1: "INT"}, "x"),
+    ],
+)
+def test_a_table_is_not_created_from_something_else(db, columns, key):
+    with pytest.raises(InvalidSchema, match=r"is no column; give names with|name.* not "):
+        db.create_table("other", columns, key)
+
+
+def test_names_are_text(db):
+    for find in (db.table, db.view, db.sql):
+        with pytest.raises(EverviewError, match="is text, not NoneType"):
+            find(None)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.closing import Closing
-from everview.errors import InUse, UnsupportedSql
+from everview.errors import EngineUnavailable, InUse, TableExists, UnsupportedSql
 from everview.pin import Pin
+from everview.run import ENGINES
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
@@ -54,6 +55,8 @@ def open(
     map_size: address space reserved for each region at first, in bytes; it grows when needed.
     readonly: refuse writes; such a handle never waits for a writer, not even to open the files.
     """
+    if engine not in ENGINES:
+        raise EngineUnavailable(f"there is no engine {engine!r}; there are {' and '.join(ENGINES)}")
     store = EmbeddedStore(
         os.fspath(path),
         create=create,
@@ -103,6 +106,8 @@ class Database(Closing):
         """
         options = {"regions": regions, "observers": tuple(observers), "append_only": append_only}
         schema = TableSchema.of(name, columns, key, **options)
+        if name.lower() in map(str.lower, self.views()):
+            raise TableExists(f"there is a view {name}; a table needs a name of its own")
         self.store.create_table(schema)
         return self.table(name)
 
@@ -144,6 +149,13 @@ class Database(Closing):
 
             self._engine = start(self.engine_name)
         return self._engine
+
+    def interrupt(self) -> bool:
+        """End what the engine evaluates for this handle; whoever waits for that gets an error.
+
+        False if there is nothing that can be ended, since the engine is not started, say.
+        """
+        return self._engine is not None and self._engine.interrupt()
 
     def _engine_of(self, name: EngineName | None) -> Engine:
         """The named engine, or this database's own."""
@@ -228,6 +240,11 @@ class Database(Closing):
         from everview.plan.explain import as_text
 
         words = view.split(maxsplit=1)
+        if len(words) == 2 and words[0].upper() in ("SELECT", "WITH", "FROM", "VALUES"):
+            raise UnsupportedSql(
+                "a query is explained as the view it would be: write CREATE MATERIALIZED VIEW name "
+                "AS, and then the query"
+            )
         if len(words) < 2 or words[0].upper() != "CREATE":
             document = self.view(view).explain(analyze)
         elif analyze:

@@ -19,31 +19,36 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
-from everview.errors import DataError, EverviewError, NullNotAllowed
+from everview.errors import DataError, EverviewError, NullNotAllowed, UnknownColumn
 from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
 from everview.intake.documents import parse_document
+from everview.intake.explain import shown
 from everview.intake.rows import match_columns
 from everview.schema import TableSchema
 from everview.stores.base import BATCH_ROWS
 from everview.table import Table
 
-# Called after each batch with the rows stored so far and the part of the file read, 0 to 1.
-Progress = Callable[[int, float], None]
+# Called after each batch with the rows stored so far and the part of the file read, 0 to 1, or
+# None where its size is not known.
+Progress = Callable[[int, float | None], None]
 # A batch of rows that fit the table, and the part of the file read so far.
-Batches = Iterator[tuple[pa.Table, float]]
+Batches = Iterator[tuple[pa.Table, float | None]]
 
+_DELIMITERS = ",;\t|"
 CSV_BLOCK = 16 << 20
 JSON_BATCH = 32 << 20
 _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
+    ".tsv": "csv",
     ".jsonl": "json",
     ".ndjson": "json",
     ".json": "json",
@@ -55,24 +60,36 @@ def load(
     path: str | os.PathLike[str],
     format: str | None = None,
     progress: Progress | None = None,
+    delimiter: str | None = None,
 ) -> int:
     """Put all rows of a file, replacing those with the same key; returns how many it had.
 
-    `format` is parquet, csv or json (JSON lines); by default the file's suffix tells.
+    `format` is parquet, csv or json (JSON lines); by default the file's suffix tells. `delimiter`
+    is what separates the fields of a CSV file: by default a comma, in a .tsv file a tab.
     """
     path = os.fspath(path)
     read = _READERS[_format_of(path, format)]
+    if read is _read_csv:
+        read = partial(_read_csv, delimiter=_delimiter_of(path, delimiter))
+    elif delimiter is not None:
+        raise DataError(f"{path} is no CSV file; only those have a delimiter: leave it out")
+    return put_batches(table, read(table.schema, path), path, progress)
+
+
+def put_batches(table: Table, batches: Batches, name: str, progress: Progress | None = None) -> int:
+    """Put batch after batch; returns how many rows they had. An error says how many are stored;
+    `name` is what it calls the source."""
     stored = 0
     try:
-        for batch, part in read(table.schema, path):
+        for batch, part in batches:
             table.put(batch)
             stored += batch.num_rows
             if progress is not None:
                 progress(stored, part)
     except DataError as error:
         raise type(error)(f"{error}; {_outcome(stored)}") from None
-    except EverviewError as error:
-        error.add_note(f"{path}: {_outcome(stored)}")
+    except (EverviewError, KeyboardInterrupt) as error:
+        error.add_note(f"{name}: {_outcome(stored)}")
         raise
     return stored
 
@@ -103,6 +120,12 @@ def _format_of(path: str, format: str | None) -> str:
     return found
 
 
+def _delimiter_of(path: str, given: str | None) -> str:
+    if given is not None and (len(given) != 1 or not given.isascii() or given in '"\r\n'):
+        raise DataError(f"{path}: {given!r} can't separate fields; give one ASCII character")
+    return given or ("\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ",")
+
+
 def _read_parquet(schema: TableSchema, path: str) -> Batches:
     try:
         file = parquet.ParquetFile(path)
@@ -130,29 +153,71 @@ def _parquet_errors(path: str) -> Iterator[None]:
         raise DataError(f"{path} is damaged: {reason}") from None
 
 
-def _read_csv(schema: TableSchema, path: str) -> Batches:
-    names = _csv_header(path)
+def _read_csv(schema: TableSchema, path: str, delimiter: str) -> Batches:
+    names = _csv_header(path, delimiter)
+    _check_separated(schema, path, names)
     _check_names(schema, f"{path}, line 1", names)
     first = 0
 
     def where(row: int) -> str:
-        return f"{path}, row {first + row:,} (line {_csv_line(path, first + row):,})"
+        return f"{path}, row {first + row:,} (line {_csv_line(path, delimiter, first + row):,})"
 
-    with _opened(path) as (stream, part), _csv_errors(path, len(names)):
-        for batch in _csv_batches(stream, names):
+    with _opened(path) as (raw, part), _csv_errors(path, delimiter, len(names)):
+        stream = CountingQuotes(raw)
+        batches = _csv_batches(stream, names, delimiter)
+        ahead = next(batches, None)
+        while (batch := ahead) is not None:
+            ahead = next(batches, None)
+            if ahead is None and stream.quotes % 2:
+                _check_closed(path, delimiter)
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 rows = pa.Table.from_batches([batch.slice(start, BATCH_ROWS)])
                 yield text_to_arrow(schema, rows, where), part()
                 first += rows.num_rows
 
 
-def _csv_batches(stream: IO[bytes], names: list[str]) -> Iterator[pa.RecordBatch]:
+class CountingQuotes(io.RawIOBase):
+    """A stream of bytes, and how many quotes it had so far."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.quotes = 0
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(size)
+        self.quotes += found.count(b'"')
+        return found
+
+
+def _check_closed(path: str, delimiter: str) -> None:
+    """That no quote swallows the rest of the file: Arrow takes its end for the quote's."""
+    with _opened(path) as (stream, _):
+        csv.field_size_limit(CSV_BLOCK)
+        text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
+        reader, line = csv.reader(text, delimiter=delimiter, strict=True), 1
+        try:
+            for _ in reader:
+                line = reader.line_num + 1
+        except csv.Error as error:
+            if "end of data" in str(error):
+                raise DataError(
+                    f"{path}, line {line:,}: a quote is opened in this row and never closed; write "
+                    'a quote within a quoted field as ""'
+                ) from None
+
+
+def _csv_batches(
+    stream: CountingQuotes, names: list[str], delimiter: str
+) -> Iterator[pa.RecordBatch]:
     """Batches of bytes: the text is checked where an error can name its row."""
     try:
         reader = arrow_csv.open_csv(
             stream,
             arrow_csv.ReadOptions(block_size=CSV_BLOCK),
-            arrow_csv.ParseOptions(newlines_in_values=True),
+            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.binary()),
                 null_values=[""],
@@ -168,18 +233,18 @@ def _csv_batches(stream: IO[bytes], names: list[str]) -> Iterator[pa.RecordBatch
 
 
 @contextmanager
-def _csv_errors(path: str, width: int) -> Iterator[None]:
+def _csv_errors(path: str, delimiter: str, width: int) -> Iterator[None]:
     """Turn the parser's errors into ours, with the row found by reading the file again."""
     try:
         yield
     except pa.ArrowInvalid as error:
         if "straddling" in str(error):
             raise DataError(f"{path}: a row is longer than {CSV_BLOCK:,} bytes") from None
-        for row, (line, fields) in enumerate(_csv_rows(path), 1):
+        for row, (line, fields) in enumerate(_csv_rows(path, delimiter), 1):
             if len(fields) != width:
                 raise DataError(
                     f"{path}, row {row:,} (line {line:,}): {_fields(len(fields))}, but the header "
-                    f"has {width}; quote fields that contain commas"
+                    f"has {width}; quote fields that contain {delimiter!r}"
                 ) from None
         raise DataError(f"{path} can't be read as CSV: {error}") from None
 
@@ -188,20 +253,34 @@ def _fields(count: int) -> str:
     return f"{count} field{'' if count == 1 else 's'}"
 
 
-def _csv_header(path: str) -> list[str]:
+def _csv_header(path: str, delimiter: str) -> list[str]:
     with _opened(path) as (stream, _):
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
-        header = next((fields for fields in csv.reader(text) if fields), None)
+        found = csv.reader(text, delimiter=delimiter)
+        header = next((fields for fields in found if fields), None)
     if header is None:
         raise DataError(f"{path} is empty; a CSV file starts with a line of column names")
+    if "\0" in header[0]:
+        raise DataError(f"{path} is not UTF-8 text but, it seems, UTF-16; save it as UTF-8")
     return header
 
 
-def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+def _check_separated(schema: TableSchema, path: str, header: list[str]) -> None:
+    """Names that are not taken apart are not those of columns."""
+    found = min(set(_DELIMITERS) & set(header[0]), default=None)
+    if len(header) == 1 and found and not schema.has(header[0]):
+        raise DataError(
+            f"{path}, line 1: {shown(header[0])} is one column; if {found!r} separates its "
+            "columns, give that as the delimiter"
+        )
+
+
+def _csv_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The rows with the line each begins on."""
     with _opened(path) as (stream, _):
         csv.field_size_limit(CSV_BLOCK)
-        reader = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "replace", newline=""))
+        text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
+        reader = csv.reader(text, delimiter=delimiter)
         line, header = 1, True
         for fields in reader:
             if fields and not header:
@@ -210,8 +289,8 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
 
 
-def _csv_line(path: str, row: int) -> int:
-    found = next(itertools.islice(_csv_rows(path), row - 1, None), None)
+def _csv_line(path: str, delimiter: str, row: int) -> int:
+    found = next(itertools.islice(_csv_rows(path, delimiter), row - 1, None), None)
     return found[0] if found else row + 1
 
 
@@ -260,15 +339,25 @@ def _json_object(name: str, number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise DataError(
             f"{name}, line {number:,}: {type(document).__name__} instead of an object; "
-            'write one object such as {"id": 1} on each line'
+            "write one object such as {\"id\": 1} on each line (jq -c '.[]' does that to an array)"
         )
     return document
 
 
 def _check_names(schema: TableSchema, place: str, names: list[str]) -> None:
     """Columns are known, named once, and none that needs a value is missing."""
+    if "" in names:
+        raise UnknownColumn(
+            f"{place}: column {names.index('') + 1} has no name; leave it out (in pandas, with "
+            "index=False), or name it"
+        )
     try:
         matched = match_columns(schema, names)
+    except UnknownColumn as error:
+        raise UnknownColumn(
+            f"{place}: {error}; leave it out of the file, or have it in the table with ALTER TABLE "
+            f"{schema.name} ADD COLUMN"
+        ) from None
     except DataError as error:
         raise type(error)(f"{place}: {error}") from None
     for column in schema.columns:
@@ -292,7 +381,7 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], Callable[[], float]]]:
         raise DataError(f"{path} can't be read: {error}") from None
 
 
-_READERS: dict[str, Callable[[TableSchema, str], Batches]] = {
+_READERS: dict[str, Callable[..., Batches]] = {
     "parquet": _read_parquet,
     "csv": _read_csv,
     "json": _read_json,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from everview.errors import DataError
 from everview.intake.documents import format_value
 from everview.schema import is_nested
 
@@ -40,6 +41,8 @@ class Result:
         return frame
 
     def to_pylist(self) -> list[dict[str, Any]]:
+        """Rows as dicts. Raises `DataError` if two columns have one name."""
+        check_names(self.columns)
         rows: list[dict[str, Any]] = self._table.to_pylist()
         return rows
 
@@ -51,12 +54,23 @@ class Result:
         return int(self._table.num_rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        check_names(self.columns)
         for batch in self._table.to_batches():
             yield from batch.to_pylist()
 
     def __repr__(self) -> str:
         shown = render(self._table) if self.columns else ""
         return "\n".join(filter(None, [shown, self.message]))
+
+
+def check_names(columns: list[str]) -> None:
+    """That rows by name have all columns: of two with one name, one would be lost."""
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"two columns are called {twice}, and a row by name has only one; give them other "
+            "names with AS"
+        )
 
 
 def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:
@@ -98,8 +112,17 @@ def _is_number(arrow: pa.DataType) -> bool:
     return any(test(arrow) for test in tests)
 
 
+def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The column's values; as text where Python has none for one of them."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):  # a date before the year 1, say
+        values = column.cast(pa.string()).to_pylist()
+    return values
+
+
 def _cells(column: pa.ChunkedArray) -> list[str]:
-    values = column.to_pylist()
+    values = values_of(column)
     if is_nested(column.type):
         values = [None if value is None else format_value(value, column.type) for value in values]
     return list(map(_cell, values))

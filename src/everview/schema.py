@@ -19,6 +19,7 @@ from everview.typenames import named_field, nested_parts
 
 DEFAULT_REGIONS = 4
 MAX_REGIONS = 1024
+LONGEST_NAME = 255  # bytes
 MAX_VERSIONS = 0xFFFF  # what a row has room for
 
 _ARROW_BY_NAME: dict[str, pa.DataType] = {
@@ -179,9 +180,9 @@ class TableSchema:
     _lower: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_name("table", self.name)
+        self._check_name("table", self.name)
         for position, column in enumerate(self.columns):
-            _check_name("column", column.name)
+            self._check_name("column", column.name)
             if column.name.lower() in self._lower:
                 raise InvalidSchema(f"table {self.name}: column {column.name} appears twice")
             self._lower[column.name.lower()] = position
@@ -210,6 +211,15 @@ class TableSchema:
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "widths", self.widths or (len(columns),))
 
+    def _check_name(self, kind: str, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidSchema(f"the name of a {kind} is text, not {name!r}")
+        size = len(name.encode("utf-8", "replace"))
+        if not 1 <= size <= LONGEST_NAME or any(c in "`./\\" or ord(c) < 32 for c in name):
+            raise InvalidSchema(
+                f"{name!r} can't be a {kind} name; use 1 to 255 bytes without . / \\ and `"
+            )
+
     @classmethod
     def of(
         cls,
@@ -219,7 +229,12 @@ class TableSchema:
         **options: Any,
     ) -> TableSchema:
         """A schema from an Arrow schema, from {name: SQL type}, or from columns."""
-        key = (key,) if isinstance(key, str) else tuple(key or ())
+        key = (key,) if isinstance(key, str) else key or ()
+        if not isinstance(key, Iterable) or not all(isinstance(name, str) for name in key):
+            raise InvalidSchema(
+                f"table {name}: the key is the name of a column or a list of names, not {key!r}"
+            )
+        key = tuple(key)
         return cls(name, columns_of(name, columns), key, **options)
 
     def with_columns(self, added: Sequence[Column]) -> TableSchema:
@@ -255,8 +270,9 @@ class TableSchema:
         try:
             return self.columns[self._lower[name.lower()]]
         except KeyError:
+            shown = name if name == name.strip() else repr(name)
             raise UnknownColumn(
-                f"table {self.name} has no column {name}; it has {', '.join(self.names)}"
+                f"table {self.name} has no column {shown}; it has {', '.join(self.names)}"
             ) from None
 
     def has(self, name: str) -> bool:
@@ -310,6 +326,14 @@ class TableSchema:
             widths=tuple(document.get("widths", ())),
             append_only=document.get("append_only", False),
         )
+
+
+class ViewKey(TableSchema):
+    """The key of a view, as a table would have it: its columns may be called whatever queries call
+    theirs."""
+
+    def _check_name(self, kind: str, name: str) -> None:
+        pass
 
 
 def stored_type(arrow: pa.DataType, column: str) -> pa.DataType:
@@ -370,6 +394,8 @@ def _column_of(table: str, given: Any) -> Column:
     if isinstance(given, Column):
         return given
     try:
+        if isinstance(given, str):  # of two letters, say, which are no name and no type
+            raise TypeError
         name, type_ = given
     except (TypeError, ValueError):
         raise InvalidSchema(
@@ -377,11 +403,3 @@ def _column_of(table: str, given: Any) -> Column:
             "{'id': 'BIGINT'}, or an Arrow schema"
         ) from None
     return Column(name, arrow_type(type_) if isinstance(type_, str) else stored_type(type_, name))
-
-
-def _check_name(kind: str, name: str) -> None:
-    size = len(name.encode("utf-8", "replace"))
-    if not 1 <= size <= 255 or any(c in "`./\\" or ord(c) < 32 for c in name):
-        raise InvalidSchema(
-            f"{name!r} can't be a {kind} name; use 1 to 255 bytes without . / \\ and `"
-        )

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.errors import DataError
+from everview.errors import DataError, TableNotFound
 from everview.intake import Keys, Rows, bound_to_key, keys_to_arrow, rows_to_arrow
 from everview.schema import Column, TableSchema, columns_of
 from everview.stores.base import (
@@ -33,6 +33,8 @@ class Table:
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
+        if not isinstance(name, str):
+            raise TableNotFound(f"the name of a table is text, not {type(name).__name__}")
         self.name = store.describe(name).name
 
     def __repr__(self) -> str:

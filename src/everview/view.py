@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from everview.operators.sink import ViewSink, current
 from everview.plan.analyze import analyzed
 from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
-from everview.schema import TableSchema, is_nested
+from everview.schema import Column, TableSchema, ViewKey, is_nested
 from everview.stores.embedded import EmbeddedStore, unsynced
 from everview.stores.embedded.pinned import PinnedStore, is_loaded
 
@@ -35,6 +36,8 @@ class View:
 
     def __init__(self, store: EmbeddedStore, name: str) -> None:
         self._store = store
+        if not isinstance(name, str):
+            raise ViewNotFound(f"the name of a view is text, not {type(name).__name__}")
         self.name = self._document(name)["name"]
 
     def __repr__(self) -> str:
@@ -44,10 +47,18 @@ class View:
         name = name or self.name
         found = self._store.document(f"view/{name.lower()}")
         if found is None:
-            views = [v["name"] for v in self._store.documents("view/").values()]
-            have = f"views: {', '.join(sorted(views))}" if views else "there are no views yet"
-            raise ViewNotFound(f"there is no view {name}; {have}")
+            raise self._missing(name)
         return found
+
+    def _missing(self, name: str) -> ViewNotFound:
+        if any(name.lower() == table.lower() for table in self._store.tables()):
+            return ViewNotFound(f"{name} is a table and not a view; db.table({name!r}) reads it")
+        views = sorted(v["name"] for v in self._store.documents("view/").values())
+        known = {view.lower(): view for view in views}
+        close = get_close_matches(name.lower(), known, 1)
+        hint = f"did you mean {known[close[0]]}? " if close else ""
+        have = f"views: {', '.join(views)}" if views else "there are no views yet"
+        return ViewNotFound(f"there is no view {name}; {hint}{have}")
 
     @property
     def sql(self) -> str:
@@ -107,6 +118,17 @@ class View:
     def error(self) -> str | None:
         """Why the view is stopped, suspect or not replaced, and what to do; None if it isn't so."""
         return unsynced.SUSPECT if self._is_suspect() else self._document().get("error")
+
+    @property
+    def note(self) -> str:
+        """What whoever reads the view should know: that it is not loaded, or stopped; else ''."""
+        document = self._document()
+        if not is_loaded(document):
+            why = document.get("error") or "everview run, or maintain(), loads it"
+            return f"view {self.name} is not loaded yet and so has no rows: {why}"
+        if document["status"] != "stopped":
+            return ""
+        return f"view {self.name} is stopped, and read as of epoch {self.epoch}: {self.error}"
 
     @property
     def epoch(self) -> int:
@@ -194,10 +216,7 @@ class View:
     def _row(self, key: tuple[Any, ...]) -> Row | None:
         """The row with that key, in a store that is pinned."""
         document = self._document()
-        columns = node_of(document["plan"]).columns
-        key_columns = tuple(c for c in columns if c.name in document["key"])
-        if len(key_columns) in (0, len(columns)) or any(is_nested(c.type) for c in key_columns):
-            raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
+        key_columns = self._key_columns(document)
         _check_readable(document)
         if not is_loaded(document):
             return None
@@ -207,8 +226,8 @@ class View:
             given = dict(zip(document["key"], key, strict=True))
             encoded = sink.plain_key([given[column.name] for column in key_columns])
         if encoded is None:
-            wanted = TableSchema(self.name, key_columns, tuple(document["key"]))
-            rows = keys_to_arrow(wanted, [key if len(key) > 1 else key[0]])
+            given_key = [key[0] if len(key) == 1 else key]
+            rows = keys_to_arrow(self.key_schema, given_key, nullable=True)
             (encoded,) = sink.key_of(rows)
         epoch = self.epoch
         for number in document["shards"]:
@@ -221,6 +240,21 @@ class View:
     def key(self) -> tuple[str, ...]:
         """The columns that tell the rows apart."""
         return tuple(self._document()["key"])
+
+    @property
+    def key_schema(self) -> TableSchema:
+        """The columns of the key, to read keys by. Raises `UnsupportedSql` if no row can be had by
+        its key."""
+        document = self._document()
+        return ViewKey(self.name, self._key_columns(document), tuple(document["key"]))
+
+    def _key_columns(self, document: dict[str, Any]) -> tuple[Column, ...]:
+        """The columns of the key, in the order of the view's."""
+        columns = node_of(document["plan"]).columns
+        found = tuple(column for column in columns if column.name in document["key"])
+        if len(found) in (0, len(columns)) or any(is_nested(column.type) for column in found):
+            raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
+        return found
 
     def __len__(self) -> int:
         return int(self.to_arrow().num_rows)

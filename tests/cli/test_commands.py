@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import os
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import everview
+from everview import load as loading
 from everview.cli import main
 from everview.run import calibration
 from tests.sql.duck_engine import DuckEngine
@@ -294,3 +296,71 @@ def test_status_counts_rows_and_changes(shop):
         ("items", 25, 1),
         ("things", 2, 2),
     ]
+
+
+def test_put_says_what_of_standard_input_is_stored(shop, monkeypatch):
+    monkeypatch.setattr(loading, "BATCH_ROWS", 2)
+    lines = "".join(f'{{"id": {i}}}\n' for i in (101, 102, 103, "null"))
+    result = run("put", shop, "items", "-", input=lines)
+    assert result.exit_code == 1
+    assert "standard input, line 4, column id: NULL" in result.stderr
+    assert "the 2 rows of the batches before it are stored" in result.stderr
+    assert json.loads(output("get", shop, "items", "102"))["id"] == 102
+
+
+def test_ctrl_c_says_what_of_a_file_is_stored(shop, here, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    (here / "a.csv").write_text("id\n1\n")
+    monkeypatch.setattr("everview.Table.put", interrupted)
+    result = run("load", shop, "items", "a.csv")
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted\n  a.csv: no rows were stored\n"
+
+
+def test_load_takes_what_separates_fields(shop, here):
+    (here / "a.csv").write_text("id;name\n100;a,b\n")
+    assert "give that as the delimiter" in run("load", shop, "items", "a.csv").stderr
+    output("load", shop, "items", "a.csv", "--delimiter", ";")
+    assert json.loads(output("get", shop, "items", "100"))["name"] == "a,b"
+
+
+def test_names_that_nothing_can_have_are_not_found(shop):
+    for name in ("x" * 600, "\udcff"):
+        for command in (("scan", shop, name), ("get", shop, name, "1"), ("explain", shop, name)):
+            result = run(*command)
+            assert result.exit_code == 1
+            assert result.stderr.startswith("error[EV20")
+            assert "there is no" in result.stderr
+
+
+def test_what_is_no_number_of_seconds_is_wrong_usage(shop):
+    for seconds in ("nan", "inf", "1e300"):
+        for option in ("--every", "--lease"):
+            assert run("run", shop, option, seconds).exit_code == 2
+        assert run("demo", "--seconds", seconds).exit_code == 2
+    assert run("demo", "--scale", "0").exit_code == 2
+
+
+def test_verify_without_views_says_so(shop):
+    assert output("verify", shop).startswith("there are no views yet")
+
+
+def test_columns_of_one_name_are_refused_in_json_which_would_lose_one(shop):
+    query = "SELECT a.id, b.id FROM items a JOIN items b ON a.id = b.id"
+    result = run("sql", shop, query, "--format", "json")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "two columns are called id" in result.stderr
+
+
+def test_files_and_pipes_get_utf_8_whatever_the_locale_is(shop):
+    with everview.open(shop) as db:
+        db.table("items").put({"id": 1, "name": "é🎉"})
+    code = "from everview.cli import main; main()"
+    command = [sys.executable, "-c", code, "get", shop, "items", "1"]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False
+    )
+    assert done.stdout.decode() == '{"id": 1, "name": "é🎉"}\n'

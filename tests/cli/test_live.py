@@ -69,7 +69,7 @@ def test_on_a_pipe_there_is_a_line_for_each_epoch(capsys: pytest.CaptureFixture[
     line.end()
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
-        "loading q3 (1 of 2)",
+        "loading q3 (1 of 2) ...",
         "loaded q3 in 1.3 s",
         "epoch 7  1,200 changes  34 view rows  lag 0.81 s  2,400 changes/s",
     ]
@@ -103,6 +103,23 @@ def test_ctrl_c_ends_a_run_politely(shop: str, monkeypatch: pytest.MonkeyPatch) 
         "stopped; the next run goes on from here",
     ]
     assert result.stderr == "view q4 is stopped: why\n"
+
+
+def test_a_run_that_has_nothing_to_do_says_so_on_a_pipe_too(
+    shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def maintain(
+        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
+    ) -> Report:
+        threading.Timer(0.1, press_ctrl_c).start()
+        return Report()
+
+    monkeypatch.setattr(everview.Database, "maintain", maintain)
+    result = CliRunner().invoke(main, ["run", shop, "--every", "60"])
+    assert result.stdout.splitlines() == [
+        "nothing is pending; waiting for changes (Ctrl-C ends)",
+        "stopped; the next run goes on from here",
+    ]
 
 
 def test_a_second_ctrl_c_ends_it_at_once(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import everview as ev
-from everview.errors import EngineUnavailable, InvalidSql, SqlError, TableNotFound
+from everview.errors import EngineFailed, EngineUnavailable, InvalidSql, SqlError, TableNotFound
 from everview.run import engine as engine_module
 from everview.run.engine import Engine, readable, start
 
@@ -46,6 +46,32 @@ def test_timestamps_come_back_in_utc_and_local_ones_without_a_zone(engine, db):
     answer = engine.select(db.path, "SELECT * FROM all_types", {"all_types": None})
     assert answer.schema == table.schema.arrow
     assert as_text(answer) == as_text(table.to_arrow())
+
+
+def test_views_are_read_with_their_types_also_without_rows(engine, db):
+    rows = table_of_all_types(db).to_arrow()
+    for view in (rows, rows.slice(0, 0)):
+        answer = engine.select(db.path, "SELECT * FROM v", {}, {"v": view})
+        assert answer.schema.types == rows.schema.types
+        assert as_text(answer) == as_text(view)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Traceback ...\nModuleNotFoundError: No module named 'pyarrow'\n",
+        "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: everview. Make sure\n\tat x",
+    ],
+)
+def test_another_python_in_the_workers_is_the_engines_fault_and_no_views(text):
+    error = readable(AnalysisException(text))
+    assert isinstance(error, EngineFailed)
+    assert f"set PYSPARK_PYTHON={sys.executable} before Spark starts" in str(error)
+
+
+def test_an_answer_that_arrow_has_no_type_for_is_refused(engine, db):
+    with pytest.raises(SqlError, match=r"can't be had as Arrow: .*; CAST its columns"):
+        engine.select(db.path, "SELECT array() AS a", {})
 
 
 def test_tables_are_found_in_any_case_and_under_any_name(engine, db, orders):

@@ -195,6 +195,7 @@ def test_spark_connect_reads_and_filters_the_same(spark, connect_port, db):
         ({"snapshot": '{"0": 1}'}, "all_types", "has regions"),
         ({"column": "id"}, "all_types", "has no option column"),
         ({"columns": " , "}, "all_types", "names no column"),
+        ({"columns": "[id"}, "all_types", "names separated by commas, or a JSON array"),
         ({"changes": "yes"}, "all_types", "is true or false"),
         ({"consumer": "me"}, "all_types", "is an option of changes"),
         ({"changes": "true", "snapshot": "{}"}, "all_types", "give startingPosition"),
@@ -219,6 +220,16 @@ def test_a_schema_the_table_does_not_have_is_refused(engine, db, schema, says):
     table_of_all_types(db, count=1)
     with pytest.raises(PySparkException, match=says):
         reader(engine, db).schema(schema).load("all_types").count()
+
+
+def test_who_wants_to_write_is_told_how(spark, db):
+    db.create_table("numbers", {"id": "INT"}, "id")
+    frame = spark.read(db.path, "numbers")
+    writer = frame.write.format("everview").option("db", db.path).option("table", "numbers")
+    with pytest.raises(PySparkException, match=r"only reads; everview.open.*put\(frame\)"):
+        writer.mode("append").save()
+    assert db.table("numbers").put(spark.session.sql("SELECT 7 AS id")).rows == 1
+    assert db.table("numbers").get(7) == {"id": 7}
 
 
 def test_a_partition_read_again_gives_the_rows_it_had_when_planned(db):

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import everview as ev
-from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql, ViewNotFound
+from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql, ViewNotFound, WrongKey
 from everview.run import workers
 from everview.run.engine import Engine
 
@@ -321,3 +321,23 @@ def test_floats_and_odd_names_are_grouped_as_spark_does(shop: ev.Database) -> No
 def test_two_columns_of_one_name_are_refused(shop: ev.Database) -> None:
     with pytest.raises(InvalidSql, match="two columns"):
         shop.sql("CREATE MATERIALIZED VIEW v AS SELECT id, id FROM orders")
+
+
+def test_rows_of_a_view_are_found_by_keys_with_null_and_by_odd_names(shop: ev.Database) -> None:
+    shop.table("orders").put(
+        [{"id": i, "customer": c, "quantity": i} for i, c in enumerate(["ada", "", None])]
+    )
+    shop.sql("CREATE MATERIALIZED VIEW n AS SELECT customer, count(*) AS n FROM orders GROUP BY 1")
+    shop.sql(
+        "CREATE MATERIALIZED VIEW `a.b/c` AS SELECT quantity / 2, customer AS `c.d`, count(*) AS n "
+        "FROM orders GROUP BY ALL"
+    )
+    shop.maintain()
+    assert shop.view("n").get(None) == {"customer": None, "n": 1}
+    assert shop.view("n").get("") == {"customer": "", "n": 1}
+    odd = shop.view("a.b/c")
+    assert odd.get(1, None) == {"(quantity / 2)": 1.0, "c.d": None, "n": 1}
+    assert odd.get(0.0, "ada") == {"(quantity / 2)": 0.0, "c.d": "ada", "n": 1}
+    for key in [(), (1,), (1, 2, 3), ([1],)]:
+        with pytest.raises(WrongKey, match="is not a key; a key is a tuple"):
+            odd.get(*key)

@@ -239,6 +239,13 @@ def test_what_the_engine_refuses_is_a_short_sql_error(asked):
     assert "\tat " not in str(refused.value)
 
 
+def test_what_is_not_found_is_looked_for_among_all_columns(asked):
+    if isinstance(asked.engine, DuckEngine):
+        pytest.skip("it is Spark and Sail that are asked again")
+    found = asked.sql("SELECT max(IDENTIFIER('amount')) AS most FROM orders").to_pylist()
+    assert found == asked.sql("SELECT max(amount) AS most FROM orders").to_pylist()
+
+
 @pytest.mark.parametrize(
     ("query", "tables"),
     [
@@ -263,3 +270,5 @@ def test_scripts_are_split_at_semicolons_outside_strings_and_comments():
     script = "SELECT ';' ; -- one; two\nSHOW TABLES;;\n SELECT 'it''s;' /* ; */ AS x"
     assert split(script) == ["SELECT ';'", "SHOW TABLES", "SELECT 'it''s;' /* ; */ AS x"]
     assert split(" -- nothing\n;") == []
+    assert split("SHOW TABLES -- all;\n") == ["SHOW TABLES"]
+    assert split("SHOW TABLES LIKE 'a;b' ;\n") == ["SHOW TABLES LIKE 'a;b'"]

@@ -12,7 +12,14 @@ from click.testing import CliRunner, Result
 
 import everview as ev
 from everview.cli import main
-from everview.errors import InvalidSql, NotLoaded, TableExists, UnsupportedSql, ViewNotFound
+from everview.errors import (
+    InvalidSql,
+    NotLoaded,
+    TableExists,
+    TableNotFound,
+    UnsupportedSql,
+    ViewNotFound,
+)
 from everview.run.engine import Engine
 
 SPEND = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
@@ -107,6 +114,25 @@ def test_what_can_not_be_explained_or_verified_says_what_can(
         shop.sql(statement)
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("CREATE VIEW v AS SELECT * FROM nope", "^there is no table or view `nope`; SHOW TABLES"),
+        ("CREATE VIEW `` AS SELECT 1", "'' can't be the name of a view; use 1 to 255 bytes"),
+        (f"CREATE VIEW {'v' * 256} AS SELECT 1", "can't be the name of a view"),
+        (f"ALTER VIEW spend RENAME TO {'v' * 600}", "can't be the name of a view"),
+    ],
+)
+def test_views_that_can_not_be_are_refused(shop: ev.Database, statement: str, said: str) -> None:
+    with pytest.raises(InvalidSql, match=said):
+        shop.sql(statement)
+
+
+def test_a_misspelled_view_is_recognised(shop: ev.Database) -> None:
+    with pytest.raises(TableNotFound, match=r"did you mean spend\? tables: orders; views: dear"):
+        shop.sql("SELECT * FROM spnd")
+
+
 def test_explain_in_the_shell(made: str) -> None:
     shown = run("explain", made, "spend")
     assert shown.exit_code == 0
@@ -122,6 +148,8 @@ def test_explain_in_the_shell(made: str) -> None:
     refused = CliRunner().invoke(main, ["explain", made, create, "--analyze"])
     assert refused.exit_code == 1
     assert "explain it without ANALYZE" in refused.stderr
+    query = run("explain", made, "SELECT * FROM orders")
+    assert "write CREATE MATERIALIZED VIEW name AS" in query.stderr
     document = json.loads(run("explain", made, create, "--json").output)
     assert (document["view"], document["status"]) == ("mine", "not created")
     assert document["plan"]["inputs"][0]["kind"] == "top-k"

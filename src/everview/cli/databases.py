@@ -51,9 +51,14 @@ def status(db: str, as_json: bool) -> None:
       everview status shop.ev --json
     """
     with everview.open(db, readonly=True) as database:
-        found = database.status()
-        views = [_of_view(database.view(name)) for name in database.views()]
-        failed = database.failed_syncs()
+        show_status(database, as_json)
+
+
+def show_status(database: everview.Database, as_json: bool = False) -> None:
+    """Tables, views, and what is wrong with them."""
+    found = database.status()
+    views = [_of_view(database.view(name)) for name in database.views()]
+    failed = database.failed_syncs()
     if as_json:
         tables = [dataclasses.asdict(table) for table in found]
         click.echo(json.dumps({"tables": tables, "views": views, "failed_syncs": failed}))

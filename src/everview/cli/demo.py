@@ -7,13 +7,26 @@ from typing import Literal
 
 import click
 
+from everview.cli.output import Seconds
 from everview.database import EngineName
 from everview.demo import run
 
 
 @click.command()
-@click.option("--scale", default=0.01, show_default=True, help="TPC-H scale factor.")
-@click.option("--seconds", default=10.0, show_default=True, help="How long to change rows.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0.001, max=100),
+    default=0.01,
+    show_default=True,
+    help="TPC-H scale factor.",
+)
+@click.option(
+    "--seconds",
+    type=Seconds(min=0),
+    default=10.0,
+    show_default=True,
+    help="How long to change rows.",
+)
 @click.option(
     "--engine",
     type=click.Choice(["spark", "sail", "both"]),

@@ -5,6 +5,7 @@ A key of one column is the value itself, read by the column's type; a longer one
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +54,8 @@ def _array(schema: TableSchema, text: str, width: int | None, where: str) -> lis
 
 def _leading(schema: TableSchema, width: int) -> TableSchema:
     """A schema of the leading key columns only."""
-    return TableSchema(schema.name, schema.key_columns[:width], schema.key[:width])
+    columns, key = schema.key_columns[:width], schema.key[:width]
+    return replace(schema, columns=columns, key=key, widths=())
 
 
 def _at(where: str) -> Any:

@@ -48,25 +48,17 @@ class LiveLine(everview.Watcher):
         self.warn(reason)
 
     def loading(self, view: str, number: int, of: int) -> None:
-        text = f"loading {view}" + f" ({number} of {of})" * (of > 1)
-        if sys.stdout.isatty():
-            self.show(f"{text} ...")
-        else:
-            self.say(text)
+        self.note(f"loading {view}" + f" ({number} of {of})" * (of > 1) + " ...")
 
     def loaded(self, view: str, seconds: float) -> None:
         self.say(f"loaded {view} in {seconds:.1f} s")
 
     def committed(self, epoch: everview.Epoch) -> None:
-        text = (
+        self.note(
             f"epoch {epoch.number}  {_count(epoch.changes, 'change')}  "
             f"{_count(epoch.rows, 'view row')}  lag {duration(epoch.lag)}  "
             f"{epoch.rate:,.0f} changes/s"
         )
-        if sys.stdout.isatty():
-            self.show(text)
-        else:
-            self.say(text)
 
     def stopped(self, view: str, reason: str) -> None:
         self.warn(f"view {view} is stopped: {reason}")
@@ -86,6 +78,13 @@ class LiveLine(everview.Watcher):
             self._clear()
             click.echo(text)
             sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """The live line on a terminal, and a line that stays on a pipe."""
+        if sys.stdout.isatty():
+            self.show(text)
+        else:
+            self.say(text)
 
     def show(self, text: str) -> None:
         """The live line, as wide as the terminal; nothing on a pipe."""

@@ -24,10 +24,14 @@ BAR_WIDTH = 20
     type=click.Choice(["parquet", "csv", "json"]),
     help="Format of the files; by default the suffix tells. json is an object a line.",
 )
-def load(db: str, table: str, files: tuple[str, ...], format: str | None) -> None:
+@click.option("--delimiter", help="What separates fields of CSV; by default , and in .tsv a tab.")
+def load(
+    db: str, table: str, files: tuple[str, ...], format: str | None, delimiter: str | None
+) -> None:
     """Load FILES into TABLE: Parquet, CSV with a header line, or JSON lines (also .gz).
 
     Rows with the same key are replaced. In CSV an empty field is NULL and "" the empty string.
+    Files are loaded one after the other; an error says what was stored before it.
 
     \b
     Example:
@@ -42,7 +46,7 @@ def load(db: str, table: str, files: tuple[str, ...], format: str | None) -> Non
             begun = time.monotonic()
             line = ProgressLine(file)
             try:
-                rows = load_file(target, file, format, line.show)
+                rows = load_file(target, file, format, line.show, delimiter)
             finally:
                 line.clear()
             took = time.monotonic() - begun
@@ -58,17 +62,23 @@ class ProgressLine:
         self.begun = self.shown = time.monotonic()
         self.width = 0
 
-    def show(self, rows: int, part: float) -> None:
+    def show(self, rows: int, part: float | None) -> None:
+        """So many rows are stored, which are that part of the file if its size is known."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self.shown < SECONDS_BETWEEN:
             return
         self.shown = now
         rate = rows / (now - self.begun)
-        bar = ("#" * int(part * BAR_WIDTH)).ljust(BAR_WIDTH)
-        text = f"{self.name}  [{bar}] {part:4.0%}  {rows:,} rows  {rate:,.0f} rows/s"
+        text = f"{self.name}  {_bar(part)}{rows:,} rows  {rate:,.0f} rows/s"
         click.echo("\r" + text.ljust(self.width), nl=False, err=True)
         self.width = len(text)
 
     def clear(self) -> None:
         if self.width:
             click.echo("\r" + " " * self.width + "\r", nl=False, err=True)
+
+
+def _bar(part: float | None) -> str:
+    if part is None:
+        return ""
+    return f"[{('#' * int(part * BAR_WIDTH)).ljust(BAR_WIDTH)}] {part:4.0%}  "

@@ -6,6 +6,7 @@ A reader that goes away (| head) is fine.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Any
@@ -18,7 +19,9 @@ from everview.cli.check import check
 from everview.cli.databases import init, status
 from everview.cli.demo import demo
 from everview.cli.loading import load
+from everview.cli.output import tell
 from everview.cli.rows import delete, get, put, scan
+from everview.cli.shell import shell
 from everview.cli.statements import sql
 from everview.cli.views import explain, run, verify
 from everview.errors import EverviewError
@@ -30,17 +33,16 @@ class Commands(click.Group):
     """Commands whose errors are a line on stderr and never a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        _write_any_text()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except EverviewError as error:
-            click.echo(f"error[{error.code}]: {error}", err=True)
-            for note in getattr(error, "__notes__", ()):
-                click.echo(f"  {note}", err=True)
+            tell(f"error[{error.code}]: {error}", error)
             ctx.exit(1)
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
+        except KeyboardInterrupt as error:
+            tell("interrupted", error)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             _silence_stdout()
@@ -49,6 +51,16 @@ class Commands(click.Group):
             _silence_stdout()
             click.echo(f"error: {error}", err=True)
             ctx.exit(1)
+
+
+def _write_any_text() -> None:
+    """What goes into files and pipes is UTF-8, which is what load reads; a terminal that has
+    another encoding shows what it can."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="backslashreplace")
+        else:
+            sys.stdout.reconfigure(encoding="utf-8")
 
 
 def _silence_stdout() -> None:
@@ -68,6 +80,7 @@ def main() -> None:
 for _command in (
     init,
     sql,
+    shell,
     load,
     put,
     delete,

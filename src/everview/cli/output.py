@@ -15,10 +15,30 @@ import click
 import pyarrow as pa
 
 from everview.intake.documents import format_document, format_value
-from everview.result import SHOWN_ROWS, render
+from everview.result import SHOWN_ROWS, check_names, render, values_of
 from everview.schema import is_nested
 
 FORMATS = click.Choice(["table", "json", "csv"])
+_LONGEST = 10**6
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; not nan, and not more than a clock can wait."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not seconds <= _LONGEST:
+            self.fail(f"{value} is not a number of seconds up to {_LONGEST:,}", param, ctx)
+        return seconds
+
+
+def tell(text: str, error: BaseException) -> None:
+    """An error on standard error, with what was noted on its way."""
+    click.echo(text, err=True)
+    for note in getattr(error, "__notes__", ()):
+        click.echo(f"  {note}", err=True)
 
 
 def print_rows(
@@ -28,6 +48,8 @@ def print_rows(
     if format == "table":
         print_table(schema, batches, SHOWN_ROWS if limit is None else limit)
         return
+    if format == "json":
+        check_names(schema.names)
     if format == "csv":
         click.echo(",".join(_csv_cell(name) for name in schema.names))
     for batch in _first(batches, limit):
@@ -59,14 +81,16 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.
 
 def _lines(batch: pa.RecordBatch, format: str) -> Iterator[str]:
     if format == "json":
-        return (format_document(row, batch.schema) for row in batch.to_pylist())
+        rows = zip(*map(values_of, batch.columns), strict=True)
+        names = batch.schema.names
+        return (format_document(dict(zip(names, row, strict=True)), batch.schema) for row in rows)
     columns = [_csv_cells(column) for column in batch.columns]
     return map(",".join, zip(*columns, strict=True))
 
 
 def _csv_cells(column: pa.Array) -> Iterator[str]:
     """The column's cells; arrays, structs and maps are JSON."""
-    values = column.to_pylist()
+    values = values_of(column)
     if is_nested(column.type):
         values = [None if value is None else format_value(value, column.type) for value in values]
     return map(_csv_cell, values)

@@ -10,11 +10,13 @@ import pyarrow as pa
 
 import everview
 from everview.cli.keys import parse_bound, parse_keys
+from everview.cli.loading import ProgressLine
 from everview.cli.output import FORMATS, print_rows
-from everview.errors import DataError
+from everview.errors import DataError, UnknownColumn
 from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
-from everview.load import read_json_lines
+from everview.intake.explain import shown
+from everview.load import put_batches, read_json_lines
 from everview.result import count_rows
 from everview.stores.base import BATCH_ROWS
 
@@ -29,7 +31,8 @@ _KEYS = {"ignore_unknown_options": True}
 def put(db: str, table: str, rows: tuple[str, ...]) -> None:
     """Insert ROWS into TABLE, or replace those with the same key.
 
-    ROWS are JSON objects or arrays of them; - reads one object a line from standard input.
+    ROWS are JSON objects or arrays of them; - reads one object a line from standard input, and puts
+    batches of up to 65,536 lines.
     Decimals and dates may be strings, BINARY is base64; columns left out are NULL.
 
     \b
@@ -40,10 +43,8 @@ def put(db: str, table: str, rows: tuple[str, ...]) -> None:
     """
     with everview.open(db) as database:
         target = database.table(table)
-        count = 0
         if rows == ("-",):
-            for batch in read_json_lines(target.schema, sys.stdin.buffer, "standard input"):
-                count += target.put(batch).rows
+            count = _put_lines(target)
         else:
             documents = [document for text in rows for document in _documents(text)]
             count = target.put(documents_to_arrow(target.schema, documents)).rows
@@ -78,7 +79,7 @@ def delete(db: str, table: str, keys: tuple[str, ...]) -> None:
 @click.argument("key")
 @click.pass_context
 def get(ctx: click.Context, db: str, table: str, key: str) -> None:
-    """Print the row of TABLE with this KEY as JSON; exit with 1 if there is none.
+    """Print the row of TABLE, or of a view, with this KEY as JSON; exit with 1 if there is none.
 
     A key of several columns is a JSON array, such as '[1, "a"]'.
 
@@ -90,13 +91,19 @@ def get(ctx: click.Context, db: str, table: str, key: str) -> None:
       everview get shop.ev items 1
     """
     with everview.open(db, readonly=True) as database:
-        source = database.table(table)
-        schema = source.schema
-        row = source.get(parse_keys(schema, [key])[0])
+        found = _view(database, table)
+        if found is None:
+            source = database.table(table)
+            schema = source.schema
+            row, columns = source.get(parse_keys(schema, [key])[0]), schema.arrow
+        else:
+            row = found.get(parse_keys(found.key_schema, [key])[0])
+            columns = found.schema
     if row is None:
-        click.echo(f"table {source.name} has no row with key {key}", err=True)
+        what = "table" if found is None else "view"
+        click.echo(f"{what} {table} has no row with key {key}", err=True)
         ctx.exit(1)
-    click.echo(format_document(row, schema.arrow))
+    click.echo(format_document(row, columns))
 
 
 @click.command()
@@ -116,7 +123,7 @@ def scan(
     limit: int | None,
     format: str,
 ) -> None:
-    """Print rows of TABLE in key order, from --start on and before --stop.
+    """Print rows of TABLE in key order, from --start on and before --stop, or those of a view.
 
     The formats json (an object a line) and csv are what put and load read, without loss; there an
     empty field is NULL and "" the empty string.
@@ -129,23 +136,65 @@ def scan(
       everview scan shop.ev items --start 2 --columns name
       everview scan shop.ev items --format json
     """
+    names = [name.strip() for name in columns.split(",")] if columns else None
     with everview.open(db, readonly=True) as database:
+        if (view := _view(database, table)) is not None:
+            if start is not None or stop is not None:
+                raise click.UsageError("--start and --stop are for tables; a view has no key order")
+            rows = _columns_of(view, names)
+            print_rows(rows.schema, iter(rows.to_batches()), format, limit)
+            return
         source = database.table(table)
         schema = source.schema
-        names = [name.strip() for name in columns.split(",")] if columns else None
-        shown = pa.schema([schema.arrow.field(i) for i in schema.positions(names)])
+        wanted = pa.schema([schema.arrow.field(i) for i in schema.positions(names)])
         batches = source.batches(
             parse_bound(schema, start),
             parse_bound(schema, stop),
-            shown.names,
+            wanted.names,
             batch_rows=BATCH_ROWS if limit is None else min(BATCH_ROWS, limit + 1),
         )
-        print_rows(shown, batches, format, limit)
+        print_rows(wanted, batches, format, limit)
+
+
+def _view(database: everview.Database, name: str) -> everview.View | None:
+    """The view of that name, None if there is none; what to know of it goes to standard error."""
+    if name.lower() not in map(str.lower, database.views()):
+        return None
+    view = database.view(name)
+    if view.note:
+        click.echo(view.note, err=True)
+    return view
+
+
+def _columns_of(view: everview.View, names: list[str] | None) -> pa.Table:
+    """The rows of a view, with the named columns, by default all."""
+    rows = view.to_arrow()
+    known = {name.lower(): name for name in rows.column_names}
+    for name in names or ():
+        if name.lower() not in known:
+            raise UnknownColumn(
+                f"view {view.name} has no column {name}; it has {', '.join(rows.column_names)}"
+            )
+    return rows if names is None else rows.select([known[name.lower()] for name in names])
+
+
+def _put_lines(table: everview.Table) -> int:
+    """Put what standard input has, an object a line."""
+    name = "standard input"
+    line = ProgressLine(name)
+    batches = read_json_lines(table.schema, sys.stdin.buffer, name)
+    try:
+        return put_batches(table, ((batch, None) for batch in batches), name, line.show)
+    finally:
+        line.clear()
 
 
 def _documents(text: str) -> list[dict[str, Any]]:
     try:
         found = parse_document(text)
     except ValueError as error:
-        raise DataError(f"{text[:60]} is not JSON: {error}") from None
+        raise DataError(
+            f"{shown(text)} is not JSON: {error}; write an object such as "
+            '{"id": 1, "name": "pen"}, in single quotes for the shell'
+        ) from None
     return found if isinstance(found, list) else [found]

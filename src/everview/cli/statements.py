@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import IO, Literal
 
 import click
 
 import everview
 from everview.cli.output import FORMATS, print_rows
+from everview.cli.waiting import waiting_for
 from everview.errors import InvalidSql
-from everview.result import Result
+from everview.result import SHOWN_WIDTH, Result
 
 
 @click.command()
@@ -46,7 +48,9 @@ def sql(
     script = _script(statements, file)
     with everview.open(db, engine=engine) as database:
         for statement in split(script):
-            _print(database.sql(statement), format, limit)
+            work = partial(database.sql, statement)
+            result = waiting_for(beginning(statement), work, database.interrupt)
+            _print(result, format, limit)
 
 
 def _script(statements: str | None, file: IO[bytes] | None) -> str:
@@ -56,11 +60,21 @@ def _script(statements: str | None, file: IO[bytes] | None) -> str:
         return statements
     if file is None and sys.stdin.isatty():
         raise click.UsageError("no STATEMENTS; give them, or --file, or pipe them in")
-    read = (file or sys.stdin.buffer).read()
+    return decoded((file or sys.stdin.buffer).read())
+
+
+def decoded(read: bytes) -> str:
+    """The text of statements."""
     try:
         return read.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidSql(f"the statements are not UTF-8 text: {error}") from None
+
+
+def beginning(statement: str) -> str:
+    """The statement on one line, shortened."""
+    line = " ".join(statement.split())
+    return line if len(line) <= SHOWN_WIDTH else line[: SHOWN_WIDTH - 1] + "…"
 
 
 def _print(result: Result, format: str, limit: int | None) -> None:

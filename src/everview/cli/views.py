@@ -13,6 +13,8 @@ import click
 
 import everview
 from everview.cli.live import Finishing, LiveLine, interruptible
+from everview.cli.output import Seconds
+from everview.cli.waiting import waiting_for
 from everview.errors import PASSING, SECONDS_BETWEEN_TRIES, Damaged, NotLoaded
 from everview.plan.explain import WIDTH, as_text
 from everview.stores.embedded.lease import LEASE_SECONDS
@@ -20,17 +22,18 @@ from everview.stores.embedded.lease import LEASE_SECONDS
 if TYPE_CHECKING:
     from everview.run.maintainer import Report
 
+NO_VIEWS = "there are no views yet; CREATE MATERIALIZED VIEW makes one"
 DIVERGES = 3
 SHOWN = 10
 _NARROWEST = 80
-_ENGINE = click.Choice(["spark", "sail"])
-_SECONDS = click.FloatRange(min=0)
+ENGINE = click.Choice(["spark", "sail"])
+_SECONDS = Seconds(min=0)
 
 
 @click.command()
 @click.argument("db", type=click.Path())
 @click.option("--once", is_flag=True, help="Stop when nothing is pending.")
-@click.option("--engine", type=_ENGINE, default="spark", show_default=True)
+@click.option("--engine", type=ENGINE, default="spark", show_default=True)
 @click.option(
     "--every",
     type=_SECONDS,
@@ -40,7 +43,7 @@ _SECONDS = click.FloatRange(min=0)
 )
 @click.option(
     "--lease",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=LEASE_SECONDS,
     show_default=True,
     help="Take over from a maintainer that gives no sign of life for so many seconds.",
@@ -74,7 +77,7 @@ def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
 
 def _once(database: everview.Database, live: LiveLine, lease: float) -> None:
     if not database.views():
-        live.say("there are no views yet; CREATE MATERIALIZED VIEW makes one")
+        live.say(NO_VIEWS)
     elif _is_idle(_maintain(database, live, lease)):
         live.say("nothing is pending")
 
@@ -87,7 +90,7 @@ def _follow(database: everview.Database, live: LiveLine, lease: float, every: fl
             with database.running(live, lease) as is_current:
                 try:
                     if _is_idle(_maintain(database, live, lease)):
-                        live.show("nothing is pending; waiting for changes (Ctrl-C ends)")
+                        live.note("nothing is pending; waiting for changes (Ctrl-C ends)")
                     while is_current() and not live.finishing.wait(every):
                         database.maintain(watch=live, lease=lease)
                 except PASSING as error:
@@ -123,6 +126,8 @@ def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
     """
     different = False
     with everview.open(db) as database:
+        if not (views or database.views()):
+            click.echo(NO_VIEWS)
         for name in views or database.views():
             try:
                 if not repair:
@@ -150,12 +155,15 @@ def _is_sound(database: everview.Database, name: str) -> bool:
 
 def _rebuild(database: everview.Database, name: str) -> None:
     click.echo(f"{name}: making it anew ...", err=True)
-    for view, reason in database.rebuild(name).failed.items():
+    work = partial(database.rebuild, name)
+    report = waiting_for(f"making {name} anew", work, database.interrupt)
+    for view, reason in report.failed.items():
         click.echo(f"view {view} is stopped: {reason}", err=True)
 
 
 def _verified(database: everview.Database, name: str) -> bool:
-    verdict = database.verify(name)
+    work = partial(database.verify, name)
+    verdict = waiting_for(f"verifying {name} with Spark", work, database.interrupt)
     click.echo(verdict)
     for what, rows in (("missing", verdict.missing), ("extra", verdict.extra)):
         for row, count in list(rows.items())[:SHOWN]:
@@ -187,7 +195,11 @@ def explain(db: str, view: str, analyze: bool, as_json: bool) -> None:
       everview explain shop.ev "CREATE MATERIALIZED VIEW all AS SELECT * FROM items" --json
     """
     with everview.open(db, readonly=True) as database:
-        document = database.explain(view, json=True, analyze=analyze)
+        document = waiting_for(
+            "planning with Spark",
+            lambda: database.explain(view, json=True, analyze=analyze),
+            database.interrupt,
+        )
     if as_json:
         click.echo(json.dumps(document))
     else:

@@ -32,13 +32,13 @@ from everview.schema import is_nested
 
 Rule = Callable[[Array, pa.DataType], Array]
 Test = Callable[[pa.DataType], bool]
+_PLAIN = ("arrow.json", "arrow.uuid")  # text, and bytes
 REFUSALS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
 
 def store_column(array: Array, target: pa.DataType) -> pa.ChunkedArray:
     """The column in its stored type, without a copy if it has it already. Raises `Unfit`."""
-    if types.is_dictionary(array.type):
-        array = _by_value(array)
+    array = _plainly(array)
     if is_nested(target) and (parts := parts_of_column(array, target)):
         return store_parts(parts, target, store_column)
     rule = _rule(array.type, target)
@@ -81,6 +81,15 @@ def _rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
     if types.is_null(source):
         return _cast
     return next((rule for test, rule in _RULES.get(kind(target), ()) if test(source)), None)
+
+
+def _plainly(array: Array) -> Array:
+    """The column without what only says how or why its values are stored."""
+    if isinstance(array.type, pa.BaseExtensionType) and array.type.extension_name in _PLAIN:
+        array = pc.cast(array, array.type.storage_type)
+    if types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    return _by_value(array) if types.is_dictionary(array.type) else array
 
 
 def _by_value(array: Array) -> pa.ChunkedArray:

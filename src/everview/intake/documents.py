@@ -69,7 +69,8 @@ def store_json_text(array: Array, target: pa.DataType) -> pa.ChunkedArray:
         try:
             values.append(None if text is None else parse_document(text))
         except ValueError:
-            raise Unfit(position, text) from None
+            shown = text if isinstance(text, str) else text.decode(errors="replace")
+            raise Unfit(position, shown) from None
     return store_json(values, target)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -13,6 +14,8 @@ from everview.intake.kinds import Kind, integer_range, kind
 from everview.schema import sql_name
 
 SHOWN = 60
+_ZONE = re.compile(r"\d[T ].*(Z|[+-]\d\d(:?\d\d)?)$")
+_ZONED = "it has a time zone: convert it to local time without one, or use TIMESTAMP"
 
 
 def misfit(value: Any, target: pa.DataType) -> str:
@@ -93,9 +96,19 @@ def _decimal(value: Any, target: pa.DataType) -> str:
 def _string(value: Any, target: pa.DataType) -> str:
     if isinstance(value, bytes):
         return f"{'it is not UTF-8: ' if not _is_utf8(value) else ''}decode it to text first"
-    if isinstance(value, str):
+    if isinstance(value, str) and not _is_unicode(value):
         return "it has lone surrogates and so is not valid Unicode"
+    if isinstance(value, str):
+        return "it is in a column of another Arrow type: cast that to string"
     return "pass a str"
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -121,7 +134,9 @@ def _timestamp(value: Any, target: pa.DataType) -> str:
     if getattr(value, "nanosecond", 0):
         return "it has nanoseconds and the type has microseconds: round it first"
     if isinstance(value, datetime) and value.tzinfo and target.tz is None:
-        return "it has a time zone: convert it to local time without one, or use TIMESTAMP"
+        return _ZONED
+    if isinstance(value, str) and target.tz is None and _ZONE.search(value):
+        return _ZONED
     example = "2024-12-31 23:59:59.5" + ("+01:00" if target.tz else "")
     return f"pass a datetime of the years 1 to 9999, or text such as '{example}'"
 

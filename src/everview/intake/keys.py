@@ -20,8 +20,11 @@ from everview.schema import TableSchema
 Keys = Any
 
 
-def keys_to_arrow(schema: TableSchema, keys: Keys) -> pa.Table:
-    """The keys as a table of the key columns, in key order and types, in the order given."""
+def keys_to_arrow(schema: TableSchema, keys: Keys, nullable: bool = False) -> pa.Table:
+    """The keys as a table of the key columns, in key order and types, in the order given.
+
+    Keys of a table have no NULL; those of a view may be `nullable`.
+    """
     given = _given_columns(schema, keys)
     stored = []
     for column, (data, store) in zip(schema.key_columns, given, strict=True):
@@ -32,7 +35,7 @@ def keys_to_arrow(schema: TableSchema, keys: Keys) -> pa.Table:
                 f"table {schema.name}, key {unfit.position + 1}, column {column.name}: "
                 f"{misfit(unfit.value, column.type)}"
             ) from None
-        if converted.null_count:
+        if converted.null_count and not nullable:
             position = converted.is_null().index(True).as_py() + 1
             raise null_refused(schema, column, f"table {schema.name}, key {position}", True)
         stored.append(converted)

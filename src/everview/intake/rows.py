@@ -129,9 +129,12 @@ def _take_apart(schema: TableSchema, rows: Rows, where: Where) -> tuple[int, dic
             name: (table.column(position), store_column) for name, position in matched.items()
         }
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        # of Spark's frames, and of Polars' lazy ones
+        makes = next((name for name in ("toArrow", "collect") if hasattr(rows, name)), None)
         raise WrongType(
             f"table {schema.name}: rows come as a dict, a list of dicts, an Arrow table or batch, "
             f"or a pandas or Polars frame, not as {type(rows).__name__}"
+            + (f"; pass what its {makes}() gives" if makes else "")
         )
     listed = list(rows)
     return len(listed), _dict_columns(schema, listed, where, store_values)
@@ -145,10 +148,17 @@ def as_arrow(rows: Any) -> pa.Table | None:
         return pa.Table.from_batches([rows])
     if not hasattr(rows, "__arrow_c_stream__"):
         return None
+    if "Object" in map(str, getattr(rows, "dtypes", ())):
+        raise WrongType(
+            "a Polars column of dtype Object gives Arrow addresses and not values; cast it first"
+        )
     try:
         return pa.table(rows)
-    except pa.ArrowInvalid:  # a stream of values and not of rows, such as a Polars series
-        return None
+    except pa.ArrowInvalid as error:
+        if hasattr(rows, "columns"):
+            reason = str(error).partition("\n")[0]
+            raise WrongType(f"the rows can't be had as Arrow: {reason}; cast columns") from None
+        return None  # a stream of values and not of rows, such as a Polars series
 
 
 def is_pandas(rows: Any) -> bool:
@@ -158,13 +168,22 @@ def is_pandas(rows: Any) -> bool:
 def pandas_columns(schema: TableSchema, frame: Any) -> dict[str, Given]:
     """The frame's columns; its index is left out. Missing values, NaN too, are NULL."""
     matched = match_columns(schema, frame.columns)
+    for name in frame.index.names:
+        if isinstance(name, str) and schema.has(name) and schema.column(name).name not in matched:
+            raise DataError(
+                f"table {schema.name}: column {name} is the frame's index, which is not stored; "
+                "pass frame.reset_index()"
+            )
     return {name: _pandas_column(frame.iloc[:, at]) for name, at in matched.items()}
 
 
 def _pandas_column(series: Any) -> Given:
     if series.dtype == object:
         return series.tolist(), partial(store_values, nan_is_null=True)
-    return pa.array(series, from_pandas=True), store_column
+    try:
+        return pa.array(series, from_pandas=True), store_column
+    except (pa.ArrowException, TypeError, ValueError):  # what Arrow has no type for
+        return series.tolist(), partial(store_values, nan_is_null=True)
 
 
 def _dict_columns(

@@ -32,7 +32,10 @@ def _parse_integers(array: Array, target: pa.DataType) -> Array:
     trimmed = pc.utf8_trim_whitespace(array)
     if pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():
         raise ValueError("hexadecimal")
-    return pc.cast(trimmed, target)
+    try:
+        return pc.cast(trimmed, target)
+    except pa.ArrowInvalid:  # 1.0, as programs write it that have whole numbers as floats
+        return pc.cast(pc.replace_substring_regex(trimmed, r"^(-?\d+)\.0*$", r"\1"), target)
 
 
 def _parse_floats(array: Array, target: pa.DataType) -> Array:

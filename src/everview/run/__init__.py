@@ -6,6 +6,8 @@ Spark, a Spark cluster, Spark Connect and Sail.
 
 import os
 
+ENGINES = ("spark", "sail")
+
 # what gRPC does in a child that was just forked now and then kept Spark's JVM from starting; it
 # looks here when it is imported
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

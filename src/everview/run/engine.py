@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import (
     AnalysisException,
@@ -35,14 +36,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
-from everview.errors import EngineUnavailable, EverviewError, InvalidSql, SqlError
-from everview.run import workers
+from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
+from everview.run import ENGINES, workers
 from everview.run.apart import Processes
 from everview.run.programs import Programs
 from everview.run.rounds import spellings
 from everview.run.source import SailDataSource
+from everview.run.types import struct
+from everview.schema import Column
 
-ENGINES = ("spark", "sail")
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # an epoch is one small job whose partitions are known; replanning it stage by stage costs more
@@ -64,6 +66,10 @@ _OF_READING = (
 _NAMED = re.compile(r"\b([A-Z]\w+): (.+)$", re.MULTILINE)
 _WITHIN = re.compile(r"\b([A-Z]\w+): (?=(.+)$)", re.MULTILINE)  # also those inside another
 _TRACE = re.compile(r";\n'?[A-Z]|\n\s*(?:JVM stacktrace|at |Traceback)")
+_NOT_FOUND = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\].*?(`.+?`) cannot .*?SQLSTATE: \w+", re.DOTALL)
+_MISSING = re.compile(
+    r"ModuleNotFoundError: No module named '([\w.]+)'|find the data source: (everview)\b"
+)
 _EXTERNAL = "External error: "
 _starting = threading.RLock()
 
@@ -112,7 +118,7 @@ class Engine:
         """
         with self._turn, ExitStack() as shown, _readably():
             found = {name: self.read(db, name, columns) for name, columns in tables.items()}
-            found |= {n: self.session.createDataFrame(rows) for n, rows in (views or {}).items()}
+            found |= {name: self._frame(rows) for name, rows in (views or {}).items()}
             return self._rows(shown, sql, found, may_push=True)
 
     def select_at(
@@ -140,12 +146,30 @@ class Engine:
                 self._show(shown, name, {name: self.session.sql(one.sql).toDF(*one.names)})
             return self._rows(shown, query.sql, frames(query), not inner)
 
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        # without a schema, no rows are refused on Spark Connect, and local times taken for others
+        schema = struct([Column(field.name, field.type) for field in rows.schema])
+        return self.session.createDataFrame(rows, schema)
+
+    def interrupt(self) -> bool:
+        """End the queries that run, which then fail; False if there are none that could be."""
+        try:
+            return bool(self.session.interruptAll())
+        except PySparkException:
+            return False
+
     def _rows(
         self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame], may_push: bool
     ) -> pa.Table:
         self.session.conf.set(PUSHDOWN, str(may_push and _reads_once(sql, frames)).lower())
         self._show(shown, sql, frames)
-        return self.session.sql(sql).toArrow()
+        frame = self.session.sql(sql)
+        try:
+            return frame.toArrow()
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise SqlError(
+                f"the answer can't be had as Arrow: {error}; CAST its columns to other types"
+            ) from error
 
     def _show(self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame]) -> None:
         """Have a query find frames by their names, until what is shown is closed."""
@@ -185,19 +209,27 @@ def _readably() -> Iterator[None]:
     """Errors of the engine inside the block are told as `readable` has them."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise readable(error) from error
 
 
-def readable(error: PySparkException) -> EverviewError:
+def readable(error: Exception) -> EverviewError:
     """The error without Spark's traces; Everview's own, where one is behind it."""
     text = str(error)
+    if missing := _MISSING.search(text):
+        return EngineFailed(
+            f"Spark's Python workers do not find {missing[1] or missing[2]}, so they run another "
+            f"Python than this process; set PYSPARK_PYTHON={sys.executable} before Spark starts"
+        )
     for name, message in _WITHIN.findall(text):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, _OF_READING):
             return kind(message)
     if "Traceback" in text and (last := _NAMED.findall(text)):
         return SqlError(": ".join(last[-1]).replace("RuntimeError: ", "").replace(_EXTERNAL, ""))
+    text = _NOT_FOUND.sub(
+        r"there is no table or view \1; SHOW TABLES and SHOW VIEWS list them", text
+    )
     wrong = isinstance(error, AnalysisException | IllegalArgumentException)
     return (InvalidSql if wrong else SqlError)(_TRACE.split(text)[0].strip())
 

@@ -116,7 +116,12 @@ def _positive(option: str, text: str) -> int:
 
 def _names(option: str, text: str) -> tuple[str, ...]:
     """Names separated by commas, or a JSON array for names with commas in them."""
-    names = json.loads(text) if text.startswith("[") else text.split(",")
+    try:
+        names = json.loads(text) if text.startswith("[") else text.split(",")
+    except ValueError:
+        raise SqlError(
+            f"option {option} can't be {text!r}; give names separated by commas, or a JSON array"
+        ) from None
     if found := tuple(name.strip() for name in names if name.strip()):
         return found
     raise SqlError(f"option {option} names no column; leave it out to read all")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import and_
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +33,7 @@ from everview.errors import InvalidSchema, UnknownColumn, UnsupportedSql
 from everview.run.changes import IMAGES, ChangeReader, ChangeStreamReader, changes_shape
 from everview.run.filters import key_range, to_arrow
 from everview.run.options import Options, open_store
-from everview.schema import TableSchema, sql_name
+from everview.schema import TableSchema, quoted, sql_name
 from everview.view import View
 
 _ROWS_OF_VIEW = 100_000
@@ -78,6 +78,15 @@ class EverviewDataSource(DataSource):
                 '.option("changes", "true"), or read it once with spark.read'
             )
         return ChangeStreamReader(options, self._declared(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise UnsupportedSql(
+            "the everview source only reads; everview.open(path).table(name).put(frame) takes a "
+            "frame, in a stream within foreachBatch"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        self.writer(schema, overwrite)
 
     def shape(self) -> pa.Schema:
         """The Arrow schema of what the options ask for."""
@@ -286,7 +295,7 @@ def _is_image(field: pa.Field[Any], offered: pa.DataType) -> bool:
 
 def _ddl(field: pa.Field[Any], separator: str = " ") -> str:
     null = "" if field.nullable else " NOT NULL"
-    return f"`{field.name}`{separator}{_sql_type(field.type)}{null}"
+    return f"{quoted(field.name)}{separator}{_sql_type(field.type)}{null}"
 
 
 def _sql_type(arrow: pa.DataType) -> str:

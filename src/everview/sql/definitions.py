@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ def create(db: Database, statement: Statement) -> Result:
     try:
         db.create_table(name, columns, key, **_options(tree))
     except TableExists:
-        if not tree.args.get("exists"):
+        if not tree.args.get("exists") or name.lower() in map(str.lower, db.views()):
             raise
         return Result(message=f"table {name} exists already")
     return Result(message=f"table {name} created")
@@ -85,32 +86,37 @@ def drop(db: Database, statement: Statement) -> Result:
 
 
 def describe(db: Database, statement: Statement) -> Result:
-    """One row for each column; `key` is its position in the primary key."""
+    """One row for each column of a table or view; `key` is its position in the key."""
     tree = statement.tree
     if not isinstance(tree, exp.Describe) or not isinstance(tree.this, exp.Table):
-        raise UnsupportedSql("DESCRIBE takes the name of a table")
+        raise UnsupportedSql("DESCRIBE takes the name of a table or view")
     if tree.args.get("kind") not in (None, "TABLE") or tree.args.get("style"):
         raise UnsupportedSql("DESCRIBE has no options here; write DESCRIBE name")
-    schema = db.store.describe(table_name(tree.this))
-    place = {name: number for number, name in enumerate(schema.key, 1)}
-    return Result(
-        pa.table(
-            {
-                "column": pa.array([c.name for c in schema.columns], pa.string()),
-                "type": pa.array([sql_name(c.type) for c in schema.columns], pa.string()),
-                "nullable": pa.array([c.nullable for c in schema.columns], pa.bool_()),
-                "key": pa.array([place.get(c.name) for c in schema.columns], pa.int32()),
-            }
-        ),
-        "append-only: its rows are neither changed nor deleted" if schema.append_only else "",
-    )
+    name = table_name(tree.this)
+    if name.lower() in map(str.lower, db.views()):
+        view = db.view(name)
+        return _described(view.schema, view.key, f"{view.name} is a view: {view.sql}")
+    schema = db.store.describe(name)
+    only = "append-only: its rows are neither changed nor deleted" if schema.append_only else ""
+    return _described(schema.arrow, schema.key, only)
+
+
+def _described(columns: pa.Schema, key: Sequence[str], message: str) -> Result:
+    place = {name: number for number, name in enumerate(key, 1)}
+    found = {
+        "column": pa.array(columns.names, pa.string()),
+        "type": pa.array([sql_name(column.type) for column in columns], pa.string()),
+        "nullable": pa.array([column.nullable for column in columns], pa.bool_()),
+        "key": pa.array([place.get(name) for name in columns.names], pa.int32()),
+    }
+    return Result(pa.table(found), message)
 
 
 def show(db: Database, statement: Statement) -> Result:
     """SHOW TABLES, with LIKE 'pattern' where * stands for any characters."""
     match = _SHOW.fullmatch(statement.text)
     if match is None:
-        raise UnsupportedSql("SHOW takes only TABLES [LIKE 'pattern']")
+        raise UnsupportedSql("SHOW takes TABLES [LIKE 'pattern'], or VIEWS")
     parts = (match["pattern"] or "*").split("*")
     wanted = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE)
     found = [name for name in db.tables() if wanted.fullmatch(name)]

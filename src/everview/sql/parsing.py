@@ -29,12 +29,16 @@ _CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET)
 class Spark4(Spark):
     """Spark as of version 4, where two quotes within a string are one quote.
 
-    sqlglot takes all that follows EXPLAIN as one string; to us it is a statement.
+    sqlglot takes all that follows EXPLAIN or SHOW as one string; to us it is words.
     """
 
     class Tokenizer(Spark.Tokenizer):
         STRING_ESCAPES = ["'", '"', "\\"]  # noqa: RUF012
-        KEYWORDS = {k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if k != "EXPLAIN"}  # noqa: RUF012
+        KEYWORDS = {  # noqa: RUF012
+            word: kind
+            for word, kind in Spark.Tokenizer.KEYWORDS.items()
+            if word not in ("EXPLAIN", "SHOW")
+        }
 
 
 _dialect = Spark4()
@@ -104,6 +108,15 @@ def tokenize(text: str) -> list[Token]:
         raise InvalidSql(
             f"the statement can't be read: {reason}; is a quote or comment left open?"
         ) from None
+
+
+def is_complete(script: str) -> bool:
+    """Whether a script ends with a semicolon, and not in the middle of a string or comment."""
+    try:
+        tokens = tokenize(script)
+    except InvalidSql:
+        return False
+    return not tokens or tokens[-1].token_type == TokenType.SEMICOLON
 
 
 def split(script: str) -> list[str]:

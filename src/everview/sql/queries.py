@@ -8,21 +8,38 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from everview.errors import InvalidSql
 from everview.sql.parsing import Statement
-from everview.view import read_together
+from everview.view import View, read_together
 
 if TYPE_CHECKING:
     from everview.database import Database
+
+_UNRESOLVED = ("UNRESOLVED_COLUMN", "cannot resolve attribute")  # as Spark and Sail say it
 
 
 def evaluate(db: Database, query: str) -> pa.Table:
     """The rows of a query, by the engine, which reads only the columns the query names."""
     statement = Statement(query)
-    known = {view.lower() for view in db.views()}
     names = _table_names(db, statement.tree)
-    views = [db.view(name) for name in dict.fromkeys(names) if name.lower() in known]
+    known = {view.lower() for view in db.views()}
+    views = views_of(db, statement)
     tables = reads(db, statement, [name for name in names if name.lower() not in known])
-    return db.engine.select(db.path, query, tables, read_together(views))
+    rows = read_together(views)
+    try:
+        return db.engine.select(db.path, query, tables, rows)
+    except InvalidSql as error:
+        if not any(words in str(error) for words in _UNRESOLVED):
+            raise
+        # what is not found may be there, as in IDENTIFIER('name'); if not, the engine says what is
+        return db.engine.select(db.path, query, dict.fromkeys(tables), rows)
+
+
+def views_of(db: Database, statement: Statement) -> list[View]:
+    """The views that a query reads."""
+    known = {view.lower() for view in db.views()}
+    names = dict.fromkeys(_table_names(db, statement.tree))
+    return [db.view(name) for name in names if name.lower() in known]
 
 
 def reads(db: Database, statement: Statement, names: list[str]) -> dict[str, list[str] | None]:

@@ -13,7 +13,7 @@ from everview.result import Result
 from everview.sql import views
 from everview.sql.definitions import alter, create, describe, drop, show
 from everview.sql.parsing import Statement, split
-from everview.sql.queries import evaluate
+from everview.sql.queries import evaluate, views_of
 from everview.sql.writes import delete, insert, update
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def run(db: Database, statement: str) -> Result:
 
 def only(text: str) -> Statement:
     """The one statement of a text. Raises `InvalidSql` if there are none or more."""
+    if not isinstance(text, str):
+        raise InvalidSql(f"a statement is text, not {type(text).__name__}")
     statements = split(text)
     if not statements:
         raise InvalidSql(f"there is no statement; supported: {SUPPORTED}")
@@ -54,7 +56,9 @@ def _select(db: Database, statement: Statement) -> Result:
         return insert(db, statement)
     if not isinstance(statement.tree, exp.Query | exp.Values):
         raise UnsupportedSql(f"{statement.verb} begins a query only; supported: {SUPPORTED}")
-    return Result(evaluate(db, statement.text))
+    rows = evaluate(db, statement.text)
+    notes = [view.note for view in views_of(db, statement)]
+    return Result(rows, "\n".join(filter(None, notes)))
 
 
 def _refusal(statement: Statement) -> InvalidSql | UnsupportedSql:

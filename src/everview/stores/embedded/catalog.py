@@ -20,7 +20,7 @@ from everview.errors import TableExists, TableNotFound
 from everview.schema import TableSchema
 from everview.stores.embedded import lease, unsynced
 from everview.stores.embedded.environment import Environment
-from everview.stores.embedded.layout import Layout
+from everview.stores.embedded.layout import LONGEST, Layout
 
 DATABASES = ("documents",)
 _TABLE, _NEXT, _OTHER = b"table/", b"next table", b"document/"
@@ -48,7 +48,7 @@ class Catalog:
 
     def _layout_in(self, txn: lmdb.Transaction, table: str) -> Layout:
         key = _document_key(table)
-        document = txn.get(key, db=self._documents)
+        document = self._get(txn, key)
         if document is None:
             raise self._missing(txn, table)
         known = self._layouts.get(key)
@@ -84,7 +84,7 @@ class Catalog:
         key = _document_key(table)
 
         def store(txn: lmdb.Transaction) -> None:
-            found = txn.get(key, db=self._documents)
+            found = self._get(txn, key)
             if found is None:
                 raise self._missing(txn, table)
             document = json.loads(found)
@@ -115,7 +115,7 @@ class Catalog:
             return self._document_in(txn, name)
 
     def _document_in(self, txn: lmdb.Transaction, name: str) -> dict[str, Any] | None:
-        found = txn.get(_OTHER + name.encode(), db=self._documents)
+        found = self._get(txn, _OTHER + _encoded(name))
         return None if found is None else self._parsed(name, found)
 
     def _parsed(self, name: str, text: bytes) -> dict[str, Any]:
@@ -178,6 +178,10 @@ class Catalog:
     def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, Any]) -> None:
         txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)
 
+    def _get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
+        """A stored text; there is none under a key that is longer than LMDB's may be."""
+        return txn.get(key, db=self._documents) if len(key) <= LONGEST else None
+
     def _parse(self, document: bytes) -> Layout:
         parsed = json.loads(document)
         return self._layout_of(TableSchema.from_json(parsed["schema"]), parsed["directory"])
@@ -202,10 +206,19 @@ class Catalog:
             yield TableSchema.from_json(json.loads(document)["schema"])
 
     def _missing(self, txn: lmdb.Transaction, table: str) -> TableNotFound:
+        if (view := self._document_in(txn, _view_key(table))) is not None:
+            name = view["name"]
+            return TableNotFound(
+                f"{name} is a view and not a table; read it with SELECT or db.view({name!r}), and "
+                f"write to the tables it reads: {', '.join(view['tables']) or 'it reads none'}"
+            )
         names = sorted(schema.name for schema in self._all(txn))
-        close = difflib.get_close_matches(table.lower(), [name.lower() for name in names], 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        views = sorted(view["name"] for view in self._documents_of(txn, "view/").values())
+        known = {name.lower(): name for name in (*names, *views)}
+        close = difflib.get_close_matches(table.lower(), known, 1)
+        hint = f"did you mean {known[close[0]]}? " if close else ""
         have = f"tables: {', '.join(names)}" if names else "there are no tables yet"
+        have += f"; views: {', '.join(views)}" if views else ""
         return TableNotFound(f"there is no table {table}; {hint}{have}")
 
 
@@ -214,4 +227,9 @@ def _view_key(view: str) -> str:
 
 
 def _document_key(table: str) -> bytes:
-    return _TABLE + table.lower().encode()
+    return _TABLE + _encoded(table.lower())
+
+
+def _encoded(name: str) -> bytes:
+    """The name's bytes; nothing has a name that is not Unicode, but one may look for it."""
+    return name.encode("utf-8", "surrogatepass")

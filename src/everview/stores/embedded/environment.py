@@ -95,6 +95,11 @@ class Environment:
                 raise self._gone(error) from error
             if any(words in str(error) for words in _NO_ROOM):
                 raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
+            if any(os.strerror(code) in str(error) for code in (errno.EACCES, errno.EPERM)):
+                raise DatabaseError(
+                    f"{self.path} can't be opened: {error}; also who only reads a database writes "
+                    "its lock files: get the right to write there, or read a copy"
+                ) from error
             if "already open" in str(error):
                 raise DatabaseError(
                     f"{self.path} was being read or written when this process was forked, so it "

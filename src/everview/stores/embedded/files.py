@@ -88,7 +88,12 @@ def _create(path: str, make_catalog: Callable[[], None]) -> None:
             "create the database in a new or empty directory"
         )
     draft = os.path.join(path, f".{_NAME}.{os.getpid()}")
-    os.makedirs(os.path.join(path, "tables"), exist_ok=True)
+    try:
+        os.makedirs(os.path.join(path, "tables"), exist_ok=True)
+    except OSError as error:
+        raise NotADatabase(
+            f"nothing can be written in {path}: {error.strerror}; choose another directory"
+        ) from error
     make_catalog()
     with open(draft, "wb") as file:
         file.write(b"everview %d\n" % FORMAT)

@@ -1,0 +1,152 @@
+"""The command shell: SQL, statement by statement, with the engine running in between."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import click
+
+import everview
+from everview.cli.databases import show_status
+from everview.cli.live import LiveLine, interruptible
+from everview.cli.output import tell
+from everview.cli.statements import beginning, decoded
+from everview.cli.views import ENGINE, NO_VIEWS
+from everview.cli.waiting import waiting_for
+from everview.database import EngineName
+from everview.errors import EverviewError
+
+PROMPT, MORE = "everview> ", "     ...> "
+HELP = """\
+SQL, ended by a semicolon, may go over several lines: CREATE TABLE, INSERT INTO, SELECT,
+CREATE MATERIALIZED VIEW, SHOW TABLES, SHOW VIEWS, DESCRIBE, EXPLAIN, VERIFY and others.
+  maintain  load new views and have all views follow their tables
+  status    tables and views
+  quit      leave, as Ctrl-D does
+Ctrl-C forgets what was typed, or ends what runs."""
+_LEAVE = ("quit", "exit", "\\q")
+
+
+@click.command()
+@click.argument("db", type=click.Path())
+@click.option("--engine", type=ENGINE, default="spark", show_default=True)
+def shell(db: str, engine: EngineName) -> None:
+    """Type SQL for DB, and see what it gives; the engine is started once, when it is needed.
+
+    A statement ends with a semicolon and may go over several lines. Besides SQL there are the words
+    maintain, status, help and quit. An error ends the shell only if it reads from a pipe.
+
+    \b
+    Example:
+      everview init shop.ev
+      everview shell shop.ev
+    """
+    with everview.open(db, engine=engine) as database:
+        session = Session(database)
+        if sys.stdin.isatty():
+            _remember_lines()
+            click.echo(f"everview {everview.__version__}, {db}; help says more, Ctrl-D leaves")
+            _converse(session)
+        elif all(session.take(decoded(line)) for line in sys.stdin.buffer):
+            session.run()  # the last semicolon may be missing
+
+
+class Session:
+    """What was typed so far, and what is to be done with it."""
+
+    def __init__(self, database: everview.Database) -> None:
+        self.database = database
+        self.typed = ""
+
+    def take(self, line: str) -> bool:
+        """Do what a line says, or the statements that it completes; False if that is to leave."""
+        # The parser is large; the other commands do without it.
+        from everview.sql import is_complete
+
+        word = line.strip().rstrip(";").strip().lower()
+        if not self.typed.strip() and word in _LEAVE:
+            return False
+        if not self.typed.strip() and word in _WORDS:
+            _WORDS[word](self.database)
+            return True
+        self.typed += line
+        if is_complete(self.typed):
+            self.run()
+        return True
+
+    def run(self) -> None:
+        """Run the statements that were typed, up to the first that fails."""
+        from everview.sql import split
+
+        typed, self.typed = self.typed, ""
+        for statement in split(typed):
+            work = partial(self.database.sql, statement)
+            click.echo(waiting_for(beginning(statement), work, self._interrupt))
+
+    def _interrupt(self) -> bool:
+        """What can't be ended is waited for: at the prompt, nothing runs any more."""
+        self.database.interrupt()
+        return True
+
+
+def _converse(session: Session) -> None:
+    while True:
+        try:
+            line = input(MORE if session.typed.strip() else PROMPT)
+            if not session.take(f"{line}\n"):
+                return
+        except EOFError:
+            click.echo()
+            return
+        except EverviewError as error:
+            tell(f"error[{error.code}]: {error}", error)
+        except KeyboardInterrupt as error:
+            session.typed = ""
+            click.echo()
+            tell("interrupted", error)
+
+
+def _remember_lines() -> None:
+    """Have the arrow keys work, and lines of earlier shells at hand."""
+    with suppress(ImportError, OSError):
+        import atexit
+        import readline
+
+        path = os.path.expanduser("~/.everview_history")
+        with suppress(FileNotFoundError):
+            readline.read_history_file(path)
+        atexit.register(_save_lines, partial(readline.write_history_file, path))
+
+
+def _save_lines(save: Callable[[], None]) -> None:
+    with suppress(OSError):
+        save()
+
+
+def _maintain(database: everview.Database) -> None:
+    if not database.views():
+        click.echo(NO_VIEWS)
+        return
+    live = LiveLine()
+    try:
+        live.show("starting the engine ...")
+        interruptible(lambda: _report(database, live), live.finish)
+    finally:
+        live.end()
+
+
+def _report(database: everview.Database, live: LiveLine) -> None:
+    report = database.maintain(watch=live)
+    if not (report.epochs or report.loaded or report.failed):
+        live.say("nothing is pending")
+
+
+_WORDS: dict[str, Callable[[everview.Database], None]] = {
+    "help": lambda database: click.echo(HELP),
+    "maintain": _maintain,
+    "status": show_status,
+}

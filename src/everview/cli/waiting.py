@@ -1,0 +1,80 @@
+"""What a terminal shows while something takes its time: what that is, and for how long."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+import click
+
+from everview.cli.live import interruptible
+
+T = TypeVar("T")
+SECONDS_BEFORE = 1.0
+
+
+def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], bool]) -> T:
+    """What `work` gives; after a second, a terminal shows what is waited for.
+
+    Ctrl-C calls `interrupt`, which has the work fail or says that it can't, and is a
+    KeyboardInterrupt when the work has ended; a second one, or where it can't, is so at once.
+    """
+    found: list[T] = []
+    interrupted = threading.Event()
+
+    def end() -> None:
+        interrupted.set()
+        line.what = f"ending {what} (Ctrl-C again ends at once)"
+        if not interrupt():
+            raise KeyboardInterrupt
+
+    with WaitingLine(what) as line:
+        try:
+            interruptible(lambda: found.append(work()), end)
+        except Exception:  # engines have many for what was cancelled
+            if not interrupted.is_set():
+                raise
+    if interrupted.is_set():
+        ending = KeyboardInterrupt()
+        if found:
+            ending.add_note(f"{what}: it was done all the same")
+        raise ending
+    return found[0]
+
+
+class WaitingLine:
+    """A line on a terminal's stderr, rewritten every second and then cleared; nothing if it is no
+    terminal."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+
+    def _show(self) -> None:
+        begun, width = time.monotonic(), 0
+        while not self._ended.wait(SECONDS_BEFORE):
+            text = f"{self.what} ... {time.monotonic() - begun:.0f} s"
+            click.echo("\r" + text.ljust(width), nl=False, err=True)
+            width = len(text)
+        if width:
+            click.echo("\r" + " " * width + "\r", nl=False, err=True)
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
