@@ -180,13 +180,15 @@ class Program:
         return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
 
     def _seeded(self, node: Aggregate | Touched, frame: DataFrame | None) -> DataFrame | None:
-        """A global aggregate has a row even over nothing: a row of weight 0 makes it."""
+        """A global aggregate has a row even over nothing: a row of weight 0 makes it, in the
+        partition of the others."""
         if self._step.start is not None or node.groups or frame is None:
             return frame
         nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.input.columns]
         shard = [] if distribution(node.input) is None else [str(self._step.shards[0])]
         seed = self._session.sql(f"SELECT {', '.join([*nulls, '0L', *shard])}")
-        return frame.union(seed)
+        both = frame.union(seed)
+        return both.coalesce(1) if lies(node.input, ()) else both
 
     def _alone(self, node: Node, place: int, frame: DataFrame) -> tuple[list[Slots], DataFrame]:
         """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
