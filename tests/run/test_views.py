@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -321,3 +322,26 @@ def test_floats_and_odd_names_are_grouped_as_spark_does(shop: ev.Database) -> No
 def test_two_columns_of_one_name_are_refused(shop: ev.Database) -> None:
     with pytest.raises(InvalidSql, match="two columns"):
         shop.sql("CREATE MATERIALIZED VIEW v AS SELECT id, id FROM orders")
+
+
+def test_doubles_are_read_in_the_order_that_spark_has_them_in(shop: ev.Database) -> None:
+    """NaN is the greatest of them, and zero is zero."""
+    shop.sql("CREATE TABLE odd (id INT PRIMARY KEY, f DOUBLE)")
+    shop.sql("CREATE MATERIALIZED VIEW up AS SELECT id, f FROM odd ORDER BY f, id")
+    shop.sql("CREATE MATERIALIZED VIEW down AS SELECT id, f FROM odd ORDER BY f DESC, id")
+    values = [1.5, float("nan"), None, 0.0, -0.0, float("inf"), 0.0]
+    shop.table("odd").put([{"id": i, "f": f} for i, f in enumerate(values)])
+    shop.maintain()
+    assert [row["id"] for row in shop.view("up").scan()] == [2, 3, 4, 6, 0, 5, 1]
+    assert [row["id"] for row in shop.view("down").scan()] == [1, 5, 0, 3, 4, 6, 2]
+
+
+def test_a_query_over_a_view_has_the_types_of_the_view(shop: ev.Database) -> None:
+    shop.sql("CREATE TABLE odd (id INT PRIMARY KEY, at TIMESTAMP_NTZ, m MAP<STRING, INT>)")
+    shop.sql("CREATE MATERIALIZED VIEW odds AS SELECT at, m FROM odd")
+    shop.maintain()
+    assert shop.sql("SELECT at, m FROM odds").to_arrow().num_rows == 0
+    at = datetime(2024, 2, 29, 12)
+    shop.table("odd").put([{"id": 1, "at": at, "m": {"a": 1}}])
+    shop.maintain()
+    assert list(shop.sql("SELECT at, m FROM odds")) == [{"at": at, "m": [("a", 1)]}]

@@ -40,6 +40,8 @@ from everview.run import workers
 from everview.run.apart import Processes
 from everview.run.programs import Programs
 from everview.run.source import SailDataSource
+from everview.run.types import struct
+from everview.schema import Column
 
 ENGINES = ("spark", "sail")
 SETTINGS = {
@@ -109,7 +111,9 @@ class Engine:
         """
         with self._turn, ExitStack() as shown, _readably():
             found = {name: self.read(db, name, columns) for name, columns in tables.items()}
-            found |= {n: self.session.createDataFrame(rows) for n, rows in (views or {}).items()}
+            for name, rows in (views or {}).items():
+                columns = [Column(field.name, field.type) for field in rows.schema]
+                found[name] = self.session.createDataFrame(rows, struct(columns))
             return self._rows(shown, sql, found, may_push=True)
 
     def select_at(
