@@ -146,7 +146,15 @@ class Engine:
     ) -> pa.Table:
         self.session.conf.set(PUSHDOWN, str(may_push and _reads_once(sql, frames)).lower())
         self._show(shown, sql, frames)
-        return self.session.sql(sql).toArrow()
+        try:
+            return self.session.sql(sql).toArrow()
+        except ValueError as error:
+            if "null type field" not in str(error):
+                raise
+            raise InvalidSql(
+                "an empty array() or map() has no type; write CAST(array() AS ARRAY<INT>), or what "
+                "its elements are"
+            ) from error
 
     def _show(self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame]) -> None:
         """Have a query find frames by their names, until what is shown is closed."""
