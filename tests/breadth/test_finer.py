@@ -46,6 +46,19 @@ POINTS = {
     "ranks_of_structs": "SELECT k, rank() OVER (ORDER BY s) AS r, dense_rank() OVER (ORDER BY s "
     "DESC NULLS FIRST) AS d, sum(k) OVER (ORDER BY struct(b, a)) AS n FROM (SELECT k, a, b, CASE "
     "WHEN c > 2 THEN struct(a, b) END AS s FROM t)",
+    "any_of_equal_structs": "SELECT a, c, any_value(struct(a, c)) AS v FROM t GROUP BY a, c",
+    "constants_that_are_arrays_and_structs": "SELECT t.k, v.l, v.s FROM t JOIN (VALUES (1, array(1,"
+    " 2), named_struct('p', 1, 'q', 'it''s')), (2, NULL, named_struct('p', 2, 'q', 'x'))) "
+    "v(a, l, s) ON t.a = v.a",
+    "pairs_with_equal_doubles": "SELECT b, count(DISTINCT x, a) AS n FROM t GROUP BY b",
+    "lists_in_windows": "SELECT k, collect_list(c) OVER (PARTITION BY b ORDER BY k) AS l FROM t",
+    "the_greatest_by_another_in_windows": "SELECT k, max_by(k, c * 100 + k) OVER (PARTITION BY b) "
+    "AS m, min_by(a, c * 100 + k) OVER (PARTITION BY b) AS n FROM t",
+    "maps_by_another": "SELECT b, max_by(m, k) AS m FROM (SELECT k, b, map('a', a) AS m FROM t) "
+    "GROUP BY b",
+    "structs_that_are_equal": "SELECT k, struct(a, b) = struct(c, b) AS e, (a, b) <=> (c, b) AS s, "
+    "CASE WHEN a > 1 THEN struct(a, struct(b)) END = struct(c, struct(b)) AS n FROM t WHERE "
+    "struct(c, b) <> struct(a, b) OR b IS NULL",
     "rows_with_maps_numbered": "SELECT k, m, row_number() OVER (PARTITION BY b ORDER BY k) AS r "
     "FROM (SELECT k, b, map('a', a) AS m FROM t)",
 }

@@ -12,7 +12,8 @@ from everview.delta import WEIGHT
 from everview.plan.nodes import Node, Project, Recompute, Replace, Touched
 from everview.plan.ordering import has_map
 from everview.schema import Column, quoted, sql_name, unquoted
-from everview.sql.catalyst.building import only, project, unused
+from everview.sql.catalyst.aggregates import by
+from everview.sql.catalyst.building import only, project, same_bits, unused
 from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.scalars import attached
 from everview.sql.catalyst.trees import descending, each, kind, nulls_first, sql_type, value
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 _BY_PLACE = {"RowNumber", "NTile", "Lag", "Lead"}
 _RANKING = {*_BY_PLACE, "Rank", "DenseRank", "PercentRank", "CumeDist"}
 # these differ by the order of rows even if all of a partition are taken
-_BY_ORDER = {"First", "Last", "AnyValue", "NthValue", "CollectList"}
+_LISTS = ("CollectList", "CollectSet")
+_BY_ORDER = {"First", "Last", "AnyValue", "NthValue", "MaxBy", "MinBy", "Mode", *_LISTS}
 _ALL_ROWS = ["UNBOUNDED PRECEDING", "UNBOUNDED FOLLOWING"]
 _MAY_IGNORE_NULLS = {"Lag", "Lead", "First", "Last", "AnyValue"}  # but do not say so
 _BOUNDS = {
@@ -96,25 +98,15 @@ def _ordered(text: str, type_: Any, down: bool, first: bool) -> list[str]:
     NULLs in it: to Spark they are less than all else."""
     if kind(type_) != "StructType":
         way = f"{'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
-        return [f"{_same_bits(text, str(type_.sql()))} {way}"]
+        return [f"{same_bits(text, str(type_.sql()))} {way}"]
     fields = ((f"({text}).{quoted(field.name())}", field.dataType()) for field in type_.fields())
     found = [f"({text}) IS NOT NULL {'ASC' if first else 'DESC'}"]
     return found + [one for field in fields for one in _ordered(*field, down, not down)]
 
 
 def _alike(column: Column) -> str:
-    """A column as engines compare it. Floats that are equal may differ in their bits, by which
-    some would tell them apart."""
-    return _same_bits(quoted(column.name), sql_name(column.type))
-
-
-def _same_bits(text: str, type_: str) -> str:
-    if type_ not in ("FLOAT", "DOUBLE"):
-        return text
-    return (
-        f"CASE WHEN {text} = 0 THEN CAST(0 AS {type_}) WHEN isnan({text}) THEN "
-        f"CAST('NaN' AS {type_}) ELSE {text} END"
-    )
+    """A column as engines compare it."""
+    return same_bits(quoted(column.name), sql_name(column.type))
 
 
 def _text(given: Translation, expression: Any, touched: Touched, sorting: list[str]) -> str:
@@ -184,9 +176,15 @@ def _computed(texts: Expressions, function: Any, over: str) -> str:
     call = _call(function)
     if kind(call) in _MAY_IGNORE_NULLS and call.ignoreNulls():
         over = f"IGNORE NULLS {over}"
-    average = kind(call) == "Average" and kind(call.dataType()) == "DecimalType"
-    filtered = kind(function) == "AggregateExpression" and function.filter().isDefined()
     arguments = list(each(call.children()))
+    if kind(call) in _LISTS:
+        kept = f"filter({texts.text(function)} {over}, one -> one IS NOT NULL)"
+        return kept if kind(call) == "CollectList" else f"sort_array({kept})"
+    filtered = kind(function) == "AggregateExpression" and function.filter().isDefined()
+    if kind(call) in ("MaxBy", "MinBy") and not filtered:
+        shown, compared = ((texts.text(one), one.dataType()) for one in arguments)
+        return f"{by(call.prettyName(), shown, compared)} {over}"
+    average = kind(call) == "Average" and kind(call.dataType()) == "DecimalType"
     if not average and not (filtered and len(arguments) == 1):
         return f"{texts.text(function)} {over}"
     argument = texts.text(arguments[0])
