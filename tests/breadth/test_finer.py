@@ -26,6 +26,9 @@ POINTS = {
     "t.b IS NULL) AS e FROM t",
     "lag_and_lead_that_ignore_nulls": "SELECT k, lag(c) IGNORE NULLS OVER (PARTITION BY b ORDER BY "
     "k) AS p, lead(c, 2) IGNORE NULLS OVER (PARTITION BY b ORDER BY k) AS n FROM t",
+    "several_known_values_back_and_ahead": "SELECT k, lag(c, 3, -1) IGNORE NULLS OVER (ORDER BY b "
+    "DESC, k) AS p, lead(d, 2) IGNORE NULLS OVER (ORDER BY b, k DESC) AS n, lead(d, 3) IGNORE NULLS"
+    " OVER (ORDER BY k) AS o FROM (SELECT k, b, c, CASE WHEN a > 2 THEN c END AS d FROM t)",
     "the_last_value_that_is_known": "SELECT k, last_value(c) IGNORE NULLS OVER (ORDER BY k) AS l, "
     "first_value(a) IGNORE NULLS OVER (ORDER BY k ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS f "
     "FROM t",
@@ -51,7 +54,10 @@ POINTS = {
     " 2), named_struct('p', 1, 'q', 'it''s')), (2, NULL, named_struct('p', 2, 'q', 'x'))) "
     "v(a, l, s) ON t.a = v.a",
     "pairs_with_equal_doubles": "SELECT b, count(DISTINCT x, a) AS n FROM t GROUP BY b",
-    "lists_in_windows": "SELECT k, collect_list(c) OVER (PARTITION BY b ORDER BY k) AS l FROM t",
+    "lists_in_windows": "SELECT k, collect_list(c) OVER (PARTITION BY b ORDER BY k) AS l, "
+    "collect_list(c) OVER (ORDER BY k ROWS BETWEEN 3 PRECEDING AND 2 PRECEDING) AS e FROM t",
+    "an_aggregate_of_elements": "SELECT sum(e) AS s, count(*) AS n FROM (SELECT explode(array(a, c)"
+    ") AS e FROM t)",
     "the_greatest_by_another_in_windows": "SELECT k, max_by(k, c * 100 + k) OVER (PARTITION BY b) "
     "AS m, min_by(a, c * 100 + k) OVER (PARTITION BY b) AS n FROM t",
     "maps_by_another": "SELECT b, max_by(m, k) AS m FROM (SELECT k, b, map('a', a) AS m FROM t) "

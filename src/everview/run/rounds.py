@@ -122,7 +122,8 @@ class Program:
         if isinstance(node, Generate):
             fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
             made = self._f.expr(f"{node.generator} AS ({fresh})")
-            return frame.select(*self._named(node.kept), *placed, made)
+            made_rows = frame.select(*self._named(node.kept), *placed, made)
+            return made_rows.select(*self._named(node.names()), *placed)
         names = node.names()
         fixed = names[: len(names) - len(node.expressions)]
         made = [

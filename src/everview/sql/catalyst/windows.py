@@ -34,6 +34,9 @@ _BOUNDS = {
     "UnboundedFollowing$": "UNBOUNDED FOLLOWING",
     "CurrentRow$": "CURRENT ROW",
 }
+_AFTER = "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING"
+_WAY = re.compile(r"(.*?)(?: (ASC|DESC))?(?: NULLS (FIRST|LAST))?", re.DOTALL)
+_OTHER = {"ASC": "DESC", "DESC": "ASC", "FIRST": "LAST", "LAST": "FIRST"}
 _DAYS = re.compile(r"^INTERVAL '(\d+)' DAY ")
 
 
@@ -138,8 +141,41 @@ def _text(given: Translation, expression: Any, touched: Touched, sorting: list[s
         over.append(f"ORDER BY {', '.join(orders)}")
     if not ranking:
         over.append(f"{frame.frameType().sql()} BETWEEN {bounds[0]} AND {bounds[1]}")
-    text = _computed(texts, function, f"OVER ({' '.join(over)})")
+    place = _place(call) if kind(call) in _BY_PLACE else None
+    if place is not None:
+        text = _known(texts, call, place, f"OVER ({over[0]} ORDER BY {{}} {_AFTER})", orders)
+    else:
+        text = _computed(texts, function, f"OVER ({' '.join(over)})")
     return f"CAST({text} AS {sql_type(expression)})"
+
+
+def _place(call: Any) -> int | None:
+    """How many rows after this one lag or lead look for, less than 0 before it; None if they take
+    NULLs too, or the text says it all."""
+    if kind(call) not in ("Lag", "Lead") or not call.ignoreNulls():
+        return None
+    offset = list(each(call.children()))[1]
+    place = int(offset.value()) if kind(offset) == "Literal" else 0
+    return (place if kind(call) == "Lead" else -place) or None
+
+
+def _known(texts: Expressions, call: Any, place: int, over: str, orders: list[str]) -> str:
+    """lag or lead that ignore NULLs: what comes so many known values after a row, or before it,
+    since not all engines get it right. No default is needed then but where there is none."""
+    value_, _, default = (texts.text(one) for one in each(call.children()))
+    if place < 0:
+        orders = [_reversed(order) for order in orders]
+    found = f"nth_value({value_}, {abs(place)}) IGNORE NULLS {over.format(', '.join(orders))}"
+    return f"coalesce({found}, {default})"
+
+
+def _reversed(order: str) -> str:
+    """An ORDER BY the other way round."""
+    found = _WAY.fullmatch(order)
+    assert found is not None
+    text, way = found[1], found[2] or "ASC"
+    nulls = found[3] or ("FIRST" if way == "ASC" else "LAST")
+    return f"{text} {_OTHER[way]} NULLS {_OTHER[nulls]}"
 
 
 def _bound(texts: Expressions, bound: Any) -> str:
@@ -179,6 +215,7 @@ def _computed(texts: Expressions, function: Any, over: str) -> str:
     arguments = list(each(call.children()))
     if kind(call) in _LISTS:
         kept = f"filter({texts.text(function)} {over}, one -> one IS NOT NULL)"
+        kept = f"coalesce({kept}, CAST(array() AS {sql_type(call)}))"
         return kept if kind(call) == "CollectList" else f"sort_array({kept})"
     filtered = kind(function) == "AggregateExpression" and function.filter().isDefined()
     if kind(call) in ("MaxBy", "MinBy") and not filtered:
