@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.analysis import Analysis, analyze
+from everview.codec import KeyCodec
 from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
@@ -345,12 +346,20 @@ def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
     """Rows sorted, each column with its NULLs where the query wants them."""
     for name, descending, nulls_first in reversed(order):
         places = pc.array_sort_indices(
-            rows[name].combine_chunks(),
+            _comparable(rows[name].combine_chunks()),
             order="descending" if descending else "ascending",
             null_placement="at_start" if nulls_first else "at_end",
         )
         rows = rows.take(places)
     return rows
+
+
+def _comparable(values: pa.Array) -> pa.Array:
+    """Values that Arrow sorts as Spark does; Arrow has NaN beside NULL, on either side."""
+    if not pa.types.is_floating(values.type):
+        return values
+    ordered = KeyCodec([Column("", values.type)]).encode([values])
+    return pc.if_else(values.is_valid(), ordered, pa.scalar(None, pa.binary()))
 
 
 def _sink(document: dict[str, Any]) -> ViewSink:

@@ -89,6 +89,15 @@ def test_a_query_without_tables_is_evaluated(engine, db):
     assert engine.select(db.path, "SELECT 1 + 1 AS two", {}).to_pylist() == [{"two": 2}]
 
 
+def test_an_array_without_a_type_is_given_one_or_refused(spark, db):
+    """Arrow has none for it; in a table it has that of its column."""
+    with pytest.raises(InvalidSql, match=r"write CAST\(array\(\) AS ARRAY<INT>\)"):
+        spark.select(db.path, "SELECT array() AS l", {})
+    db.sql("CREATE TABLE lists (k INT PRIMARY KEY, l ARRAY<INT>)")
+    db.sql("INSERT INTO lists VALUES (1, array()), (2, NULL)")
+    assert list(db.table("lists").scan()) == [{"k": 1, "l": []}, {"k": 2, "l": None}]
+
+
 def test_a_column_or_table_that_is_not_there_is_said_in_one_sentence(engine, db, orders):
     with pytest.raises(InvalidSql, match="nope") as unresolved:
         engine.select(db.path, "SELECT nope FROM Orders", {"Orders": None})

@@ -84,6 +84,8 @@ def test_what_fails_in_the_engine_names_the_row_too(either: ev.Database) -> None
         "quotients": "SELECT customer, 100 / amount AS part FROM orders",
         "few": "SELECT sum(amount) AS total FROM orders WHERE CAST(customer AS INT) IS NULL",
         "shares": "SELECT customer, 1 / (count(*) - 3) AS part FROM orders GROUP BY customer",
+        "parts": "SELECT id, CAST(part AS INT) AS n FROM orders LATERAL VIEW explode(split(customer"
+        ", ',')) e AS part",
     }
     either.table("orders").put([{"id": i, "customer": str(i), "amount": i} for i in range(1, 90)])
     for name, query in queries.items():
@@ -94,10 +96,11 @@ def test_what_fails_in_the_engine_names_the_row_too(either: ev.Database) -> None
         [dict(zip(("id", "customer", "amount"), r, strict=True)) for r in bad]
     )
     failed = either.maintain().failed
-    assert sorted(failed) == ["few", "quotients", "shares"]
+    assert sorted(failed) == ["few", "parts", "quotients", "shares"]
     assert ", on the row customer = 7, amount = 0, id = 102 of orders" in failed["quotients"]
     assert f"customer = {('eve' * 50)[:40]}..., amount = 6, id = 101 of orders" in failed["few"]
     assert "the row customer = 7, count(*) = 3 of aggregate by (customer)" in failed["shares"]
+    assert f"the row id = 101, part = {('eve' * 50)[:40]}... of " in failed["parts"]
     assert rows(either, "counts")["7"] == 3
 
 

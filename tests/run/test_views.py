@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -341,3 +342,26 @@ def test_rows_of_a_view_are_found_by_keys_with_null_and_by_odd_names(shop: ev.Da
     for key in [(), (1,), (1, 2, 3), ([1],)]:
         with pytest.raises(WrongKey, match="is not a key; a key is a tuple"):
             odd.get(*key)
+
+
+def test_doubles_are_read_in_the_order_that_spark_has_them_in(shop: ev.Database) -> None:
+    """NaN is the greatest of them, and zero is zero."""
+    shop.sql("CREATE TABLE odd (id INT PRIMARY KEY, f DOUBLE)")
+    shop.sql("CREATE MATERIALIZED VIEW up AS SELECT id, f FROM odd ORDER BY f, id")
+    shop.sql("CREATE MATERIALIZED VIEW down AS SELECT id, f FROM odd ORDER BY f DESC, id")
+    values = [1.5, float("nan"), None, 0.0, -0.0, float("inf"), 0.0]
+    shop.table("odd").put([{"id": i, "f": f} for i, f in enumerate(values)])
+    shop.maintain()
+    assert [row["id"] for row in shop.view("up").scan()] == [2, 3, 4, 6, 0, 5, 1]
+    assert [row["id"] for row in shop.view("down").scan()] == [1, 5, 0, 3, 4, 6, 2]
+
+
+def test_a_query_over_a_view_has_the_types_of_the_view(shop: ev.Database) -> None:
+    shop.sql("CREATE TABLE odd (id INT PRIMARY KEY, at TIMESTAMP_NTZ, m MAP<STRING, INT>)")
+    shop.sql("CREATE MATERIALIZED VIEW odds AS SELECT at, m FROM odd")
+    shop.maintain()
+    assert shop.sql("SELECT at, m FROM odds").to_arrow().num_rows == 0
+    at = datetime(2024, 2, 29, 12)
+    shop.table("odd").put([{"id": 1, "at": at, "m": {"a": 1}}])
+    shop.maintain()
+    assert list(shop.sql("SELECT at, m FROM odds")) == [{"at": at, "m": [("a", 1)]}]

@@ -21,6 +21,7 @@ from everview.errors import (
     ViewNotFound,
 )
 from everview.run.engine import Engine
+from everview.sql import creating
 
 SPEND = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 DEAREST = "SELECT id, amount FROM orders ORDER BY amount DESC LIMIT 2"
@@ -248,3 +249,37 @@ def test_verify_knows_what_is_no_difference_at_all(sail: Engine, tmp_path: Path)
         for view in ("sums", "never", "lists"):
             verdict = db.verify(view)
             assert verdict.equal, (view, verdict.missing, verdict.extra)
+
+
+def test_rows_that_tie_for_a_limit_that_can_not_be_seen_do_not_differ(
+    sail: Engine, tmp_path: Path
+) -> None:
+    """Spark may take others of them: what it is asked here takes others for sure."""
+    with ev.open(tmp_path / "ties.ev", create=True) as db:
+        db._engine = sail
+        db.sql("CREATE TABLE t (k BIGINT PRIMARY KEY, g BIGINT)")
+        db.table("t").put([{"k": k, "g": 1} for k in range(4)])
+        views = {
+            "by_another": "SELECT k FROM t ORDER BY g LIMIT {}",
+            "within": "SELECT sum(k) AS s FROM (SELECT k FROM t ORDER BY g LIMIT {})",
+        }
+        for name, query in views.items():
+            db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query.format(2)}")
+        db.maintain()
+        for name, query in views.items():
+            document = db.store.document(f"view/{name}")
+            assert document is not None
+            others = document | {"sql": query.format(3)}
+            db.store.store_documents({f"view/{name}": others})
+            assert db.verify(name).equal, name
+
+
+def test_a_query_too_deep_to_be_planned_is_refused(
+    shop: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_deep(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(creating, "_planned", too_deep)
+    with pytest.raises(UnsupportedSql, match=r"view deep has too many joins .* inside one another"):
+        shop.sql("CREATE MATERIALIZED VIEW deep AS SELECT id FROM orders")

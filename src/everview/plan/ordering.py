@@ -22,7 +22,7 @@ def check_ordered(plan: Node, order: tuple[Order, ...]) -> None:
             )
     for node in plan.walk():
         for column in map(node.column, node.groups) if isinstance(node, Aggregate) else ():
-            if _has_map(column.type):
+            if has_map(column.type):
                 raise UnsupportedSql(
                     f"GROUP BY of a value of type {sql_name(column.type)} can't be "
                     "maintained yet; take an element of it"
@@ -43,6 +43,7 @@ def _ordered(plan: Node, order: tuple[Order, ...]) -> Iterator[tuple[str, Column
                     yield f"{call.function} of", node.input.column(call.argument)
 
 
-def _has_map(arrow: pa.DataType) -> bool:
+def has_map(arrow: pa.DataType) -> bool:
+    """Whether there is a map in values of the type: they are in no order at all."""
     parts = [arrow.field(i).type for i in range(arrow.num_fields)]
-    return bool(pa.types.is_map(arrow)) or any(map(_has_map, parts))
+    return bool(pa.types.is_map(arrow)) or any(map(has_map, parts))

@@ -87,6 +87,7 @@ def _rows(frame: DataFrame) -> pa.Table | None:
 
 def _fails(session: SparkSession, top: Node, base: Node, rows: pa.Table, step: Step) -> bool:
     columns = (*base.columns, WEIGHTED, *([SHARDED] if SHARD in rows.column_names else []))
+    rows = rows.select([column.name for column in columns])
     program = Program(session, step, {})
     program.put(base, session.createDataFrame(rows, struct(columns)))
     try:

@@ -167,6 +167,11 @@ class Engine:
         try:
             return frame.toArrow()
         except (ValueError, TypeError, NotImplementedError) as error:
+            if "null type field" in str(error):
+                raise InvalidSql(
+                    "an empty array() or map() has no type; write CAST(array() AS ARRAY<INT>), or "
+                    "what its elements are"
+                ) from error
             raise SqlError(
                 f"the answer can't be had as Arrow: {error}; CAST its columns to other types"
             ) from error

@@ -126,7 +126,8 @@ class Program:
         if isinstance(node, Generate):
             fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
             made = self._f.expr(f"{node.generator} AS ({fresh})")
-            return frame.select(*self._named(node.kept), *placed, made)
+            made_rows = frame.select(*self._named(node.kept), *placed, made)
+            return made_rows.select(*self._named(node.names()), *placed)
         names = node.names()
         fixed = names[: len(names) - len(node.expressions)]
         made = [
@@ -213,7 +214,8 @@ class Program:
         return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
 
     def _seeded(self, node: Aggregate | Touched, frame: DataFrame | None) -> DataFrame | None:
-        """A global aggregate has a row even over nothing: a row of weight 0 makes it."""
+        """A global aggregate has a row even over nothing: a row of weight 0 makes it, in the
+        partition of the others."""
         if self._step.start is not None or node.groups or frame is None:
             return frame
         nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.input.columns]

@@ -87,7 +87,13 @@ def define(db: Database, creation: Creation) -> Document:
         if view["name"].lower() in creation.definition.mentioned
     }
     name = name if there is None else there["name"]
-    found = _planned(db, creation.definition, views)
+    try:
+        found = _planned(db, creation.definition, views)
+    except RecursionError:
+        raise UnsupportedSql(
+            f"view {name} has too many joins or subqueries inside one another to be planned; join "
+            "fewer of them"
+        ) from None
     _check_readable(db, name, found["views"].values())
     return {"name": name, "consistency": creation.consistency, **found}
 

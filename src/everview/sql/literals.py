@@ -52,6 +52,8 @@ def _value(node: exp.Expr) -> Any:
         return bool(node.this)
     if isinstance(node, exp.HexString) and len(node.this) % 2 == 0:
         return bytes.fromhex(node.this)
+    if isinstance(node, exp.Array) and not node.expressions:  # to engines it is of no type
+        return []
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
         return _time(node.this.this, node.to.this)
     raise NotPlain

@@ -11,9 +11,9 @@ import pyarrow as pa
 from everview.errors import UnsupportedSql
 from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace, Touched
 from everview.schema import Column, quoted
-from everview.sql.catalyst.building import Given, project, unused
+from everview.sql.catalyst.building import Given, project, same_bits, unused
 from everview.sql.catalyst.scalars import attached
-from everview.sql.catalyst.trees import each, kind, numbers, value, walk
+from everview.sql.catalyst.trees import each, kind, numbers, sql_type, value, walk
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -152,7 +152,7 @@ class _Calls:
         if name in _CHOICES:
             self.given.choices.add(name)
         pairs_once = expression.isDistinct() and INCREMENTAL.get(name) in _OF_PAIRS
-        of_structs = name in ("Min", "Max") and pa.types.is_struct(column.type)
+        of_structs = INCREMENTAL.get(name) in _ANY_OF and pa.types.is_struct(column.type)
         if name in INCREMENTAL and not pairs_once and not of_structs:
             return self.kept.setdefault(self._call(expression, INCREMENTAL[name]), column)
         if name in BY_TOUCHED_GROUP or of_structs:
@@ -212,7 +212,7 @@ class _Calls:
         texts = self.given.expressions
         there = [f"({texts.text(one)}) IS NOT NULL" for one in arguments if one.nullable()]
         wanted = " AND ".join([*there, *([f"({condition})"] if condition else [])]) or "true"
-        told = [f"CAST({texts.text(one)} AS STRING)" for one in arguments]
+        told = [f"CAST({same_bits(texts.text(one), sql_type(one))} AS STRING)" for one in arguments]
         parts = ", ".join(f"length({one}), ':', {one}" for one in told)
         text = f"CASE WHEN {wanted} THEN {f'concat({parts})' if distinct else '1'} END"
         type_ = pa.string() if distinct else pa.int32()
@@ -237,10 +237,11 @@ class _Calls:
         # a constant too: for a group without rows it is NULL
         children = [texts.reference(first, self._argument(expression, first))]
         children += [texts.rewrite(child, replaced) for child in others]
-        if kind(function) in ("Max", "Min"):
-            return _by(f"{function.prettyName()}_by", children[0], children[0])
+        told = [(str(child.sql()), child.dataType()) for child in children]
+        if INCREMENTAL.get(kind(function)) in _ANY_OF:
+            return by(f"{INCREMENTAL[kind(function)]}_by", told[0], told[0])
         if kind(function) in ("MaxBy", "MinBy"):
-            return _by(function.prettyName(), *children)
+            return by(function.prettyName(), *told)
         if kind(function) == "ListAgg":
             return _listed(children, expression.isDistinct())
         if kind(function) == "RegrReplacement":
@@ -252,19 +253,21 @@ class _Calls:
         return f"sort_array({text})" if kind(function) in _LISTS else text
 
 
-def _by(function: str, shown: Any, by: Any) -> str:
+def by(function: str, shown: tuple[str, Any], compared: tuple[str, Any]) -> str:
     """max_by or min_by; of rows that are equal in what they are compared by, what they show
-    decides."""
-    parts = [*_comparable(by.sql(), by.dataType()), *_comparable(shown.sql(), shown.dataType())]
+    decides. Both are texts with their types."""
+    parts = [*_comparable(*compared), *_comparable(*shown)]
     fields = ", ".join(f"'c{i}', {part}" for i, part in enumerate(dict.fromkeys(parts)))
-    both = f"CASE WHEN {by.sql()} IS NOT NULL THEN named_struct({fields}) END"
-    return f"{function}({shown.sql()}, {both})"
+    both = f"CASE WHEN {compared[0]} IS NOT NULL THEN named_struct({fields}) END"
+    return f"{function}({shown[0]}, {both})"
 
 
 def _comparable(text: str, type_: Any) -> list[str]:
     """What to compare instead of a value that may be NULL, or have NULLs in it: they come first,
     as engines differ in where they put them within a struct."""
     there = f"{text} IS NOT NULL"
+    if kind(type_) == "MapType":  # they are in no order
+        return [there]
     if kind(type_) != "StructType":
         return [there, text]
     fields = ((f"{text}.{quoted(field.name())}", field.dataType()) for field in type_.fields())

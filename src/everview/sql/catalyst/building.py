@@ -70,3 +70,14 @@ def unused(name: str, taken: Iterable[str]) -> str:
     if name.lower() not in lower:
         return name
     return next(new for n in count(2) if (new := f"{name}_{n}").lower() not in lower)
+
+
+def same_bits(text: str, type_: str) -> str:
+    """A value by which equal ones are the same: floats that are equal may differ in their bits, by
+    which some engines tell them apart."""
+    if type_ not in ("FLOAT", "DOUBLE"):
+        return text
+    return (
+        f"CASE WHEN {text} = 0 THEN CAST(0 AS {type_}) WHEN isnan({text}) THEN "
+        f"CAST('NaN' AS {type_}) ELSE {text} END"
+    )

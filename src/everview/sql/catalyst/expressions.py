@@ -203,7 +203,10 @@ class Expressions:
 
     def as_type(self, expression: Any, type_: str) -> Any:
         """The expression, cast to a type by its name."""
-        text = f"CAST({expression.sql()} AS {type_})"
+        return self.written(f"CAST({expression.sql()} AS {type_})")
+
+    def written(self, text: str) -> Any:
+        """A text as an expression."""
         return self._scala.pretty(text, self._scala.null_type)
 
     def reference(self, expression: Any, name: str) -> Any:
@@ -225,6 +228,13 @@ class Expressions:
         else:
             made = self._scala.literal.fromObject(value)
         return f"CAST({made.sql()} AS {sql_type(like)})"
+
+    def nested(self, row: Any, place: int, like: Any) -> str | None:
+        """A value of a row as Spark has it inside, as text; None where it is NULL."""
+        if row.isNullAt(place):
+            return None
+        value = row.get(place, like.dataType())
+        return str(self._readable(self._scala.literal(value, like.dataType())).sql())
 
     def aggregate(self, function: Any, distinct: bool) -> str:
         """An aggregate function as text."""

@@ -202,7 +202,8 @@ def _null_aware(conditions: list[Any]) -> Any | None:
     if len(conditions) != 1 or kind(conditions[0]) != "Or":
         return None
     one, other = each(conditions[0].children())
-    return one if kind(one) == "EqualTo" and kind(other) == "IsNull" else None
+    unknown = kind(one) == "EqualTo" and kind(other) == "IsNull"
+    return one if unknown and other.child().semanticEquals(one) else None
 
 
 def _equalities(

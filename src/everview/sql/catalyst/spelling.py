@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from everview.schema import quoted
 from everview.sql.catalyst.trees import each, kind
 
 if TYPE_CHECKING:
@@ -164,6 +165,29 @@ def _contains(texts: Expressions, expression: Any, children: list[Any]) -> Any |
     return texts.function("if", [unknown, texts.as_type(texts.constant(None), "BOOLEAN"), found])
 
 
+def _equal(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """Structs by their fields, in which NULL equals NULL: not so to all engines."""
+    if kind(expression.left().dataType()) != "StructType":
+        return None
+    one, other = (f"({child.sql()})" for child in children)
+    same = _same(one, other, expression.left().dataType(), expression.right().dataType())
+    if kind(expression) == "EqualTo":
+        same = f"(CASE WHEN {one} IS NOT NULL AND {other} IS NOT NULL THEN {same} END)"
+    return texts.written(same)
+
+
+def _same(one: str, other: str, type_: Any, of_other: Any) -> str:
+    """Whether two values are equal, or both NULL."""
+    if kind(type_) != "StructType":
+        return f"{one} <=> {other}"
+    pairs = zip(type_.fields(), of_other.fields(), strict=True)
+    parts = [f"({one} IS NULL) = ({other} IS NULL)"]
+    for mine, theirs in pairs:
+        fields = f"{one}.{quoted(mine.name())}", f"{other}.{quoted(theirs.name())}"
+        parts.append(_same(*fields, mine.dataType(), theirs.dataType()))
+    return f"({' AND '.join(parts)})"
+
+
 def _struct(texts: Expressions, expression: Any, children: list[Any]) -> Any:
     return texts.function("named_struct", children)
 
@@ -184,5 +208,7 @@ _SPELLINGS: dict[str, Spell] = {
     "IsNaN": _is_nan,
     "ArrayContains": _contains,
     "CreateNamedStruct": _struct,
+    "EqualTo": _equal,
+    "EqualNullSafe": _equal,
     **dict.fromkeys(_FORGIVING, _forgiving),
 }

@@ -21,7 +21,7 @@ from everview.plan.nodes import (
     TopK,
     Union,
 )
-from everview.schema import Column, quoted
+from everview.schema import Column, is_nested, quoted
 from everview.sql.catalyst.aggregates import aggregate
 from everview.sql.catalyst.building import Given, only, plain, project, unused
 from everview.sql.catalyst.expressions import Expressions
@@ -136,7 +136,8 @@ class Translation:
         return given.project(), tuple(names)
 
     def values(self, plan: Any) -> list[tuple[Any, ...]]:
-        """The rows of a plan that reads no table, as text; None where they are NULL."""
+        """The rows of a plan that reads no table, as text; None where they are NULL. That of an
+        array, struct or map is SQL."""
         jvm: Any = self._session._jvm
         rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._session._jsparkSession, plan)
         found = DataFrame(rows, self._session)
@@ -145,7 +146,12 @@ class Translation:
             for i, (_, kind_) in enumerate(found.dtypes)
         ]
         named = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
-        return [tuple(row) for row in named.limit(MOST_CONSTANTS + 1).selectExpr(*shown).collect()]
+        made = [list(row) for row in named.limit(MOST_CONSTANTS + 1).selectExpr(*shown).collect()]
+        for i, attribute in enumerate(each(plan.output())):
+            if is_nested(self.expressions.typed("", attribute).type):
+                for row, inner in zip(made, each(plan.data()), strict=False):
+                    row[i] = self.expressions.nested(inner, i, attribute)
+        return [tuple(row) for row in made]
 
 
 def _source(given: Translation, plan: Any) -> Node:
@@ -176,6 +182,8 @@ def _literal(text: str | None, type_: str) -> str:
         return f"CAST(NULL AS {type_})"
     if type_ == "BINARY":
         return f"X'{text}'"
+    if type_.startswith(("ARRAY", "STRUCT", "MAP")):
+        return f"CAST({text} AS {type_})"
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'" if type_ == "STRING" else f"CAST('{escaped}' AS {type_})"
 

@@ -6,12 +6,17 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from everview.delta import WEIGHT
-from everview.plan.nodes import Node, Recompute, Replace, Touched
-from everview.schema import quoted
-from everview.sql.catalyst.building import only, unused
+from everview.plan.nodes import Node, Project, Recompute, Replace, Touched
+from everview.plan.ordering import has_map
+from everview.schema import Column, quoted, sql_name, unquoted
+from everview.sql.catalyst.aggregates import by
+from everview.sql.catalyst.building import only, project, same_bits, unused
 from everview.sql.catalyst.expressions import Expressions
-from everview.sql.catalyst.trees import each, kind, sql_type, value
+from everview.sql.catalyst.scalars import attached
+from everview.sql.catalyst.trees import descending, each, kind, nulls_first, sql_type, value
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -19,25 +24,35 @@ if TYPE_CHECKING:
 # of rows that are equal in ORDER BY, these give each its own, the others all the same
 _BY_PLACE = {"RowNumber", "NTile", "Lag", "Lead"}
 _RANKING = {*_BY_PLACE, "Rank", "DenseRank", "PercentRank", "CumeDist"}
+# these differ by the order of rows even if all of a partition are taken
+_LISTS = ("CollectList", "CollectSet")
+_BY_ORDER = {"First", "Last", "AnyValue", "NthValue", "MaxBy", "MinBy", "Mode", *_LISTS}
+_ALL_ROWS = ["UNBOUNDED PRECEDING", "UNBOUNDED FOLLOWING"]
+_MAY_IGNORE_NULLS = {"Lag", "Lead", "First", "Last", "AnyValue"}  # but do not say so
 _BOUNDS = {
     "UnboundedPreceding$": "UNBOUNDED PRECEDING",
     "UnboundedFollowing$": "UNBOUNDED FOLLOWING",
     "CurrentRow$": "CURRENT ROW",
 }
+_AFTER = "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING"
+_WAY = re.compile(r"(.*?)(?: (ASC|DESC))?(?: NULLS (FIRST|LAST))?", re.DOTALL)
+_OTHER = {"ASC": "DESC", "DESC": "ASC", "FIRST": "LAST", "LAST": "FIRST"}
 _DAYS = re.compile(r"^INTERVAL '(\d+)' DAY ")
 
 
 def window(given: Translation, plan: Any) -> Node:
-    node = given.node(plan.child())
+    node, sorting = _sorted(given, plan.child())
     texts = given.expressions
     outputs = list(each(plan.windowExpressions()))
     keyed, groups = given.computed(node, list(each(plan.partitionSpec())), "partition")
+    if not keyed.columns:  # there must be something to keep of a row
+        keyed = Project((Column("row", pa.int32(), False),), keyed, ("1",))
     touched = Touched(keyed.columns, keyed, groups)
     columns, made = list(keyed.columns), []
     for output in outputs:
         name = unused("window", [column.name for column in columns])
         columns.append(texts.typed(name, output))
-        made.append(_text(given, value(output), touched))
+        made.append(_text(given, value(output), touched, sorting))
         texts.names[output.exprId().id()] = name
     computed = Recompute(tuple(columns), touched, tuple(made), True)
     found = Replace(tuple(columns), computed, groups, always=False)
@@ -45,32 +60,122 @@ def window(given: Translation, plan: Any) -> Node:
     return only(found, shown)
 
 
-def _text(given: Translation, expression: Any, touched: Touched) -> str:
+def _sorted(given: Translation, plan: Any) -> tuple[Node, list[str]]:
+    """What windows are over; and by what it is sorted, which is the order of windows that have
+    none of their own: so Catalyst has it of a subquery with ORDER BY and LIMIT.
+
+    Projections above the sort may leave out what it is by: that is passed on beside them.
+    """
+    projections, sort = [], plan
+    while kind(sort) == "Project":
+        projections.append(sort)
+        sort = sort.child()
+    if kind(sort) != "Sort":
+        return given.node(plan), []
+    texts, orders = given.expressions, list(each(sort.order()))
+    node, names = given.computed(given.node(sort), [one.child() for one in orders], "order")
+    for projection in reversed(projections):
+        outputs = list(each(projection.projectList()))
+        node = attached(given, node, outputs)
+        made = [texts.cast(value(output)) for output in outputs]
+        columns = list(texts.columns(outputs))
+        for name in names:
+            if not {name, quoted(name)} & set(made):
+                free = unused("order", [column.name for column in columns])
+                columns.append(replace(node.column(name), name=free))
+                made.append(quoted(name))
+        shown = {unquoted(text): column.name for text, column in zip(made, columns, strict=True)}
+        names = tuple(shown[name] for name in names)
+        node = project(node, tuple(columns), tuple(made))
+    return node, [
+        text
+        for name, order in zip(names, orders, strict=True)
+        for text in _ordered(
+            quoted(name), order.child().dataType(), descending(order), nulls_first(order)
+        )
+    ]
+
+
+def _ordered(text: str, type_: Any, down: bool, first: bool) -> list[str]:
+    """An ORDER BY of a value; one of a struct by its fields, since engines differ in where they put
+    NULLs in it: to Spark they are less than all else."""
+    if kind(type_) != "StructType":
+        way = f"{'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+        return [f"{same_bits(text, str(type_.sql()))} {way}"]
+    fields = ((f"({text}).{quoted(field.name())}", field.dataType()) for field in type_.fields())
+    found = [f"({text}) IS NOT NULL {'ASC' if first else 'DESC'}"]
+    return found + [one for field in fields for one in _ordered(*field, down, not down)]
+
+
+def _alike(column: Column) -> str:
+    """A column as engines compare it."""
+    return same_bits(quoted(column.name), sql_name(column.type))
+
+
+def _text(given: Translation, expression: Any, touched: Touched, sorting: list[str]) -> str:
     """A window function over the rows of each group; the mark of a group that is only touched
     stands apart by its weight."""
     texts = given.expressions
     function, spec = expression.windowFunction(), expression.windowSpec()
+    call = _call(function)
     frame = spec.frameSpecification()
     ranking = kind(function) in _RANKING
     by_rows = not ranking and kind(frame.frameType()) == "RowFrame$"
     bounds = [] if ranking else [_bound(texts, one) for one in (frame.lower(), frame.upper())]
-    orders = [
-        f"{texts.text(order.child())} {order.direction().sql()} {order.nullOrdering().sql()}"
-        for order in each(spec.orderSpec())
-    ]
+    orders = []
+    for order in each(spec.orderSpec()):
+        text, type_ = texts.text(order.child()), order.child().dataType()
+        orders += _ordered(text, type_, descending(order), nulls_first(order))
     if not by_rows and any(_is_date(order) for order in each(spec.orderSpec())):
         orders, bounds = _by_days(orders, bounds)
-    if kind(function) in _BY_PLACE or (orders and not ranking):
+    if kind(function) in _BY_PLACE or by_rows:
+        orders = orders or list(sorting)
+    in_order = bool(orders) or kind(call) in _BY_ORDER or bounds != _ALL_ROWS
+    if kind(function) in _BY_PLACE or (in_order and not ranking):
         given.choices.add(kind(function))
-    if kind(function) in _BY_PLACE or (orders and by_rows):
-        orders += [quoted(column.name) for column in touched.columns]
-    over = [f"PARTITION BY {', '.join(map(quoted, (*touched.groups, WEIGHT)))}"]
+    if kind(function) in _BY_PLACE or (in_order and by_rows):
+        orders += [quoted(one.name) for one in touched.columns if not has_map(one.type)]
+    groups = [_alike(touched.column(name)) for name in touched.groups]
+    over = [f"PARTITION BY {', '.join([*groups, quoted(WEIGHT)])}"]
     if orders:
         over.append(f"ORDER BY {', '.join(orders)}")
     if not ranking:
         over.append(f"{frame.frameType().sql()} BETWEEN {bounds[0]} AND {bounds[1]}")
-    text = _computed(texts, function, f"OVER ({' '.join(over)})")
+    place = _place(call) if kind(call) in _BY_PLACE else None
+    if place is not None:
+        text = _known(texts, call, place, f"OVER ({over[0]} ORDER BY {{}} {_AFTER})", orders)
+    else:
+        text = _computed(texts, function, f"OVER ({' '.join(over)})")
     return f"CAST({text} AS {sql_type(expression)})"
+
+
+def _place(call: Any) -> int | None:
+    """How many rows after this one lag or lead look for, less than 0 before it; None if they take
+    NULLs too, or the text says it all."""
+    if kind(call) not in ("Lag", "Lead") or not call.ignoreNulls():
+        return None
+    offset = list(each(call.children()))[1]
+    place = int(offset.value()) if kind(offset) == "Literal" else 0
+    return (place if kind(call) == "Lead" else -place) or None
+
+
+def _known(texts: Expressions, call: Any, place: int, over: str, orders: list[str]) -> str:
+    """lag or lead that ignore NULLs: what comes so many known values after a row, or before it,
+    since not all engines get it right. No default is needed then but where there is none."""
+    value_, _, default = (texts.text(one) for one in each(call.children()))
+    if place < 0:
+        orders = [_reversed(order) for order in orders]
+    found = f"nth_value({value_}, {abs(place)}) IGNORE NULLS {over.format(', '.join(orders))}"
+    return f"coalesce({found}, {default})"
+
+
+def _reversed(order: str) -> str:
+    """An ORDER BY the other way round."""
+    found = _WAY.fullmatch(order)
+    assert found is not None
+    text, way = found[1], found[2] or "ASC"
+    nulls = found[3] or ("FIRST" if way == "ASC" else "LAST")
+    return f"{text} {_OTHER[way]} NULLS {_OTHER[nulls]}"
 
 
 def _bound(texts: Expressions, bound: Any) -> str:
@@ -97,13 +202,26 @@ def _by_days(orders: list[str], bounds: list[str]) -> tuple[list[str], list[str]
     return [" ".join([f"unix_date({text})", *way])], numbers
 
 
+def _call(function: Any) -> Any:
+    return function.aggregateFunction() if kind(function) == "AggregateExpression" else function
+
+
 def _computed(texts: Expressions, function: Any, over: str) -> str:
     """The function over its window. What a FILTER leaves out is NULL to it; and an average of
     decimals is made from its sum, with one digit more than it has: engines differ in both."""
-    call = function.aggregateFunction() if kind(function) == "AggregateExpression" else function
-    average = kind(call) == "Average" and kind(call.dataType()) == "DecimalType"
-    filtered = kind(function) == "AggregateExpression" and function.filter().isDefined()
+    call = _call(function)
+    if kind(call) in _MAY_IGNORE_NULLS and call.ignoreNulls():
+        over = f"IGNORE NULLS {over}"
     arguments = list(each(call.children()))
+    if kind(call) in _LISTS:
+        kept = f"filter({texts.text(function)} {over}, one -> one IS NOT NULL)"
+        kept = f"coalesce({kept}, CAST(array() AS {sql_type(call)}))"
+        return kept if kind(call) == "CollectList" else f"sort_array({kept})"
+    filtered = kind(function) == "AggregateExpression" and function.filter().isDefined()
+    if kind(call) in ("MaxBy", "MinBy") and not filtered:
+        shown, compared = ((texts.text(one), one.dataType()) for one in arguments)
+        return f"{by(call.prettyName(), shown, compared)} {over}"
+    average = kind(call) == "Average" and kind(call.dataType()) == "DecimalType"
     if not average and not (filtered and len(arguments) == 1):
         return f"{texts.text(function)} {over}"
     argument = texts.text(arguments[0])
