@@ -51,7 +51,15 @@ def test_a_complete_view_shows_every_change_in_order(sail: Engine, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "options",
-    ["(consistency = 'weak')", "(refresh = 'full')", "(consistency)", "()", "(", "consistency", ""],
+    [
+        "(consistency = 'weak')",
+        "(refresh = 'daily')",
+        "(consistency)",
+        "()",
+        "(",
+        "consistency",
+        "",
+    ],
 )
 def test_an_option_that_is_none_is_refused(db: ev.Database, options: str) -> None:
     db.create_table("t", {"id": "INT"}, key="id")

@@ -97,13 +97,10 @@ def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
     for start, stop in pieces or [(at, at)]:
         name, equals, value = (*words[start:stop], "", "", "")[:3]
         if stop - start != 3 or equals != "=" or value not in OPTIONS.get(name.lower(), ()):
-            listed = ", ".join(
-                f"{name} = '{values[0]}' (the default) or '{values[1]}'"
-                for name, values in OPTIONS.items()
-            )
+            listed = ", ".join(f"{name} = '{a}' or '{b}'" for name, (a, b) in OPTIONS.items())
             raise InvalidSql(
-                f"a view has no option {statement.cut(start, stop) or '()'}; write WITH (...) "
-                f"with {listed}"
+                f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
+                f"({listed}), the first of which are the defaults"
             )
         found[name.lower()] = value
     return found, end
