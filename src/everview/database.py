@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.closing import Closing
-from everview.errors import EngineUnavailable, InUse, TableExists, UnsupportedSql
+from everview.errors import InUse, TableExists, UnsupportedSql
 from everview.pin import Pin
-from everview.run import ENGINES
+from everview.run import check_engine
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
@@ -55,8 +55,7 @@ def open(
     map_size: address space reserved for each region at first, in bytes; it grows when needed.
     readonly: refuse writes; such a handle never waits for a writer, not even to open the files.
     """
-    if engine not in ENGINES:
-        raise EngineUnavailable(f"there is no engine {engine!r}; there are {' and '.join(ENGINES)}")
+    check_engine(engine)
     store = EmbeddedStore(
         os.fspath(path),
         create=create,

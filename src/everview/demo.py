@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 
 import everview as ev
 from everview import tpch
+from everview.closing import Closing
 from everview.database import EngineName
 from everview.load import load
 from everview.plan.readable import readable_bytes
@@ -118,7 +118,7 @@ def _moment(db: ev.Database, seconds: float, changes: int) -> str:
     )
 
 
-class _Changing:
+class _Changing(Closing):
     """A thread that changes orders and their lines while it is told to; counts its changes."""
 
     def __init__(self, db: ev.Database) -> None:
@@ -154,12 +154,7 @@ class _Changing:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self.pause()
         self._ended = True
         self._going.set()

@@ -16,6 +16,16 @@ A message says what happened, where, and what to do about it. `code` is stable a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A hint at the known name that is nearest, in whatever case; '' if none is near."""
+    by_lower = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower(), by_lower, 1)
+    return f"did you mean {by_lower[close[0]]}? " if close else ""
+
 
 class EverviewError(Exception):
     """Base of all errors raised by Everview."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 
 from everview.analysis import Analysis, analyze
 from everview.codec import KeyCodec
-from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound
+from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound, meant
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
 from everview.plan.analyze import analyzed
@@ -55,11 +54,8 @@ class View:
         if any(name.lower() == table.lower() for table in self._store.tables()):
             return ViewNotFound(f"{name} is a table and not a view; db.table({name!r}) reads it")
         views = sorted(v["name"] for v in self._store.documents("view/").values())
-        known = {view.lower(): view for view in views}
-        close = get_close_matches(name.lower(), known, 1)
-        hint = f"did you mean {known[close[0]]}? " if close else ""
         have = f"views: {', '.join(views)}" if views else "there are no views yet"
-        return ViewNotFound(f"there is no view {name}; {hint}{have}")
+        return ViewNotFound(f"there is no view {name}; {meant(name, views)}{have}")
 
     @property
     def sql(self) -> str:

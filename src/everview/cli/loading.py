@@ -8,6 +8,7 @@ import time
 import click
 
 import everview
+from everview.cli.output import RewrittenLine
 from everview.load import load as load_file
 from everview.result import count_rows
 
@@ -54,13 +55,13 @@ def load(
             click.echo(f"{name}loaded {count_rows(rows)} into {target.name} in {took:.1f} s")
 
 
-class ProgressLine:
+class ProgressLine(RewrittenLine):
     """A bar on a terminal's stderr, rewritten now and then; nothing if it is no terminal."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
         self.begun = self.shown = time.monotonic()
-        self.width = 0
 
     def show(self, rows: int, part: float | None) -> None:
         """So many rows are stored, which are that part of the file if its size is known."""
@@ -69,13 +70,7 @@ class ProgressLine:
             return
         self.shown = now
         rate = rows / (now - self.begun)
-        text = f"{self.name}  {_bar(part)}{rows:,} rows  {rate:,.0f} rows/s"
-        click.echo("\r" + text.ljust(self.width), nl=False, err=True)
-        self.width = len(text)
-
-    def clear(self) -> None:
-        if self.width:
-            click.echo("\r" + " " * self.width + "\r", nl=False, err=True)
+        self.write(f"{self.name}  {_bar(part)}{rows:,} rows  {rate:,.0f} rows/s")
 
 
 def _bar(part: float | None) -> str:

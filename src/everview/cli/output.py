@@ -41,6 +41,21 @@ def tell(text: str, error: BaseException) -> None:
         click.echo(f"  {note}", err=True)
 
 
+class RewrittenLine:
+    """A line on standard error that is written over, and then cleared."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def write(self, text: str) -> None:
+        click.echo("\r" + text.ljust(self._width), nl=False, err=True)
+        self._width = len(text)
+
+    def clear(self) -> None:
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+
+
 def print_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], format: str, limit: int | None
 ) -> None:

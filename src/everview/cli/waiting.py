@@ -6,12 +6,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
-import click
-
 from everview.cli.live import interruptible
+from everview.cli.output import RewrittenLine
+from everview.closing import Closing
 
 T = TypeVar("T")
 SECONDS_BEFORE = 1.0
@@ -46,7 +45,7 @@ def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], bool])
     return found[0]
 
 
-class WaitingLine:
+class WaitingLine(Closing):
     """A line on a terminal's stderr, rewritten every second and then cleared; nothing if it is no
     terminal."""
 
@@ -56,25 +55,17 @@ class WaitingLine:
         self._thread = threading.Thread(target=self._show, daemon=True)
 
     def _show(self) -> None:
-        begun, width = time.monotonic(), 0
+        begun, line = time.monotonic(), RewrittenLine()
         while not self._ended.wait(SECONDS_BEFORE):
-            text = f"{self.what} ... {time.monotonic() - begun:.0f} s"
-            click.echo("\r" + text.ljust(width), nl=False, err=True)
-            width = len(text)
-        if width:
-            click.echo("\r" + " " * width + "\r", nl=False, err=True)
+            line.write(f"{self.what} ... {time.monotonic() - begun:.0f} s")
+        line.clear()
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

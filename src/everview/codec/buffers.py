@@ -26,7 +26,7 @@ _STORAGE: dict[pa.DataType, np.dtype[Any]] = {
     pa.timestamp("us"): np.dtype("<i8"),
     pa.timestamp("us", tz="UTC"): np.dtype("<i8"),
 }
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _HIGH = np.uint64(32)
 _SHORT = 32  # bytes
 
@@ -137,7 +137,7 @@ def word_sums(data: Any, starts: Ints) -> Words:
 
 def fold(sums: Words) -> npt.NDArray[np.uint32]:
     """A 32-bit checksum of a word sum: every single changed word changes it."""
-    return ((sums * _GOLDEN) >> _HIGH).astype(np.uint32)
+    return ((sums * GOLDEN) >> _HIGH).astype(np.uint32)
 
 
 def word_sum(data: Any) -> int:
@@ -147,7 +147,7 @@ def word_sum(data: Any) -> int:
 
 def fold_one(total: int) -> int:
     """`fold` for one sum."""
-    return total * int(_GOLDEN) % (1 << 64) >> 32
+    return total * int(GOLDEN) % (1 << 64) >> 32
 
 
 def ascending(texts: pa.BinaryArray) -> Ints:

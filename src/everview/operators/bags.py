@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.codec.buffers import ascending
+from everview.codec.buffers import GOLDEN, ascending
 from everview.codec.rows import BareCodec, join
 from everview.delta import weights_of
 from everview.operators.base import State
@@ -35,9 +35,6 @@ class BagRows:
             return pa.table({"": pa.nulls(len(rows))}).select([])
         arrays = self._codec.decode(*join(rows), range(len(self._columns)))
         return pa.Table.from_arrays(arrays, schema=self.schema)
-
-
-_ODD = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ def _all_differ(keys: pa.BinaryArray, bodies: pa.BinaryArray) -> bool:
     """Whether no two rows are equal, which is mostly so; False if it can't be told by hashes."""
     hashes = [np.fromiter(map(hash, part.to_pylist()), np.int64) for part in (keys, bodies)]
     of_keys, of_bodies = (part.view(np.uint64) for part in hashes)
-    mixed = np.sort(of_keys * _ODD + of_bodies)
+    mixed = np.sort(of_keys * GOLDEN + of_bodies)
     return not bool(np.any(mixed[1:] == mixed[:-1]))
 
 

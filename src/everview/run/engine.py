@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
 from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
-from everview.run import ENGINES, workers
+from everview.run import check_engine, workers
 from everview.run.apart import Processes
 from everview.run.programs import Programs
 from everview.run.rounds import spellings
@@ -190,8 +190,7 @@ class Engine:
 
 def start(name: str) -> Engine:
     """Start an engine, or use the one this process has. Raises `EngineUnavailable`."""
-    if name not in ENGINES:
-        raise EngineUnavailable(f"there is no engine {name!r}; there are {' and '.join(ENGINES)}")
+    check_engine(name)
     with _starting:
         session = _spark() if name == "spark" else _sail()
     for setting, value in SETTINGS.items():

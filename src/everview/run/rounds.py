@@ -151,8 +151,7 @@ class Program:
         names = ", ".join(map(quoted, (*node.names(), WEIGHT)))
         rows = ", ".join(f"({', '.join((*row, '1L'))})" for row in node.rows)
         if not rows:
-            nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.columns]
-            rows = f"({', '.join((*nulls, '0L'))})"
+            rows = f"({', '.join((*_nulls(node), '0L'))})"
         frame = self._session.sql(f"SELECT * FROM VALUES {rows} AS rows({names})")
         return frame if node.rows else frame.where("false")
 
@@ -183,9 +182,7 @@ class Program:
             for column in node.columns
         ]
         weight = self._f.lit(1).cast(spark_type(WEIGHTED.type)).alias(WEIGHT)
-        nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.columns]
-        seed = self._session.sql(f"SELECT {', '.join((*nulls, '0L'))}")
-        return found.toDF(*node.names()).select(*made, weight).union(seed)
+        return found.toDF(*node.names()).select(*made, weight).union(self._seed(node))
 
     def _read(self, node: Source, whole: bool) -> DataFrame:
         end = self._step.end[node.table]
@@ -218,12 +215,14 @@ class Program:
         partition of the others."""
         if self._step.start is not None or node.groups or frame is None:
             return frame
-        nulls = [f"CAST(NULL AS {sql_name(column.type)})" for column in node.input.columns]
-        shard = [] if distribution(node.input) is None else [str(self._step.shards[0])]
-        seed = self._session.sql(f"SELECT {', '.join([*nulls, '0L', *shard])}")
-        seeded = frame.union(seed)
+        seeded = frame.union(self._seed(node.input))
         # rows that lie in one shard already are not shuffled, and the seed is to be with them
         return seeded.coalesce(1) if lies(node.input, shards_by(node)[0]) else seeded
+
+    def _seed(self, node: Node) -> DataFrame:
+        """A row of weight 0 and NULLs beside those of a node; in the first shard, if those lie."""
+        shard = [] if distribution(node) is None else [str(self._step.shards[0])]
+        return self._session.sql(f"SELECT {', '.join([*_nulls(node), '0L', *shard])}")
 
     def _alone(self, node: Node, place: int, frame: DataFrame) -> tuple[list[Slots], DataFrame]:
         """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
@@ -298,6 +297,10 @@ def spellings(session: SparkSession, name: str, sql: str) -> set[str]:
     if isinstance(session, SparkSession):
         return {name}
     return {name, *re.findall(re.escape(name), sql, re.IGNORECASE)}
+
+
+def _nulls(node: Node) -> list[str]:
+    return [f"CAST(NULL AS {sql_name(column.type)})" for column in node.columns]
 
 
 def _all(frames: list[DataFrame]) -> DataFrame:

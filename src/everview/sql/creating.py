@@ -13,12 +13,14 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from everview.errors import InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
+from everview.intake.explain import shown
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
 from everview.plan.keys import view_key
 from everview.plan.nodes import Node, node_of
 from everview.plan.rules import improve
 from everview.result import Result
+from everview.schema import LONGEST_NAME
 from everview.sql.creation import Creation, Definition
 from everview.sql.parsing import Statement
 
@@ -34,6 +36,7 @@ Document = dict[str, Any]
 
 def create(db: Database, statement: Statement) -> Result:
     creation = Creation.of(statement)
+    _check_name(creation.name)
     key = f"view/{creation.name.lower()}"
     if creation.lenient and db.store.document(key) is not None:
         return Result(message=f"view {creation.name} exists already")
@@ -51,6 +54,11 @@ def create(db: Database, statement: Statement) -> Result:
         message=f"view {view['name']} is to be replaced{others}, over {over}; maintain() loads the "
         "new definition and then puts it in place"
     )
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name.encode()) <= LONGEST_NAME:
+        raise InvalidSql(f"{shown(name)} can't be the name of a view; use 1 to 255 bytes")
 
 
 @contextmanager
@@ -219,6 +227,7 @@ def rename(db: Database, statement: Statement, at: int) -> Result:
         words
     ) != at + 4:
         raise InvalidSql("write ALTER VIEW name RENAME TO other")
+    _check_name(words[at + 3])
     old, new = db.view(words[at]).name, words[at + 3]
     with alone(db.store) as token:
         taken = {name.lower() for name in (*db.tables(), *db.views())} - {old.lower()}

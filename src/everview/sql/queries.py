@@ -22,8 +22,8 @@ def evaluate(db: Database, query: str) -> pa.Table:
     """The rows of a query, by the engine, which reads only the columns the query names."""
     statement = Statement(query)
     names = _table_names(db, statement.tree)
-    known = {view.lower() for view in db.views()}
     views = views_of(db, statement)
+    known = {view.name.lower() for view in views}
     tables = reads(db, statement, [name for name in names if name.lower() not in known])
     rows = read_together(views)
     try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from everview.errors import InvalidSql, UnsupportedSql
+from everview.errors import InvalidSql, UnsupportedSql, meant
 from everview.result import Result
 from everview.sql import views
 from everview.sql.definitions import alter, create, describe, drop, show
@@ -66,11 +65,9 @@ def _refusal(statement: Statement) -> InvalidSql | UnsupportedSql:
     if verb in _REFUSED:
         return UnsupportedSql(f"{verb} is not supported; supported: {SUPPORTED}")
     first = statement.tokens[0]
-    close = difflib.get_close_matches(verb, _RUNNERS, 1)
-    meant = f"did you mean {close[0]}? " if close else ""
     return InvalidSql(
         f"line {first.line}, column 1: no statement begins with {verb[:40]}; "
-        f"{meant}supported: {SUPPORTED}"
+        f"{meant(verb, _RUNNERS)}supported: {SUPPORTED}"
     )
 
 

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from everview.errors import InUse, InvalidSql, UnsupportedSql
-from everview.intake.explain import shown
 from everview.result import Result
-from everview.schema import LONGEST_NAME
 from everview.sql.creating import create, rename, views_over
-from everview.sql.creation import OPTIONS, Creation, Definition
+from everview.sql.creation import OPTIONS, Definition
 from everview.sql.parsing import Statement
 
 if TYPE_CHECKING:
@@ -40,22 +38,15 @@ def run(db: Database, statement: Statement) -> Result:
     if words[0] == "VERIFY":
         return _verify(db, statement, words)
     if words[0] == "CREATE":
-        _check_name(Creation.of(statement).name)
         return create(db, statement)
     named = words.index("VIEW") + 1 if "VIEW" in words else 0
     if words[0] == "DROP" and named:
         return _drop(db, statement, named)
     if words[0] == "ALTER" and named:
-        _check_name(statement.tokens[-1].text)
         return rename(db, statement, named)
     if words[:2] == ["SHOW", "VIEWS"]:
         return _show(db)
     raise InvalidSql(_FORMS)
-
-
-def _check_name(name: str) -> None:
-    if not 1 <= len(name.encode()) <= LONGEST_NAME:
-        raise InvalidSql(f"{shown(name)} can't be the name of a view; use 1 to 255 bytes")
 
 
 def _explain(db: Database, statement: Statement, words: list[str]) -> Result:

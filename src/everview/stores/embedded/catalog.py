@@ -6,7 +6,6 @@ seen by the next operation of every other.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ from typing import Any
 
 import lmdb
 
-from everview.errors import TableExists, TableNotFound
+from everview.errors import TableExists, TableNotFound, meant
 from everview.schema import TableSchema
 from everview.stores.embedded import lease, unsynced
 from everview.stores.embedded.environment import Environment
@@ -214,9 +213,7 @@ class Catalog:
             )
         names = sorted(schema.name for schema in self._all(txn))
         views = sorted(view["name"] for view in self._documents_of(txn, "view/").values())
-        known = {name.lower(): name for name in (*names, *views)}
-        close = difflib.get_close_matches(table.lower(), known, 1)
-        hint = f"did you mean {known[close[0]]}? " if close else ""
+        hint = meant(table, (*names, *views))
         have = f"tables: {', '.join(names)}" if names else "there are no tables yet"
         have += f"; views: {', '.join(views)}" if views else ""
         return TableNotFound(f"there is no table {table}; {hint}{have}")
