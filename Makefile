@@ -18,7 +18,7 @@ test-all: $(READY) java
 
 # faults and the history checker at full length, hours of it; ends with a table of what was shown
 test-faults: $(READY) java
-	$(BIN)/python -m pytest --long tests/faults tests/check
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --long tests/faults tests/check
 
 check: $(READY)
 	$(BIN)/ruff check src tests bench

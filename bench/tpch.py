@@ -57,6 +57,7 @@ def main() -> None:
             for engine in options.engines.split(",")
         }
     found = {"scale": options.scale, "keys": options.keys, "engines": results}
+    print("\n" + table(found))
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
 
@@ -208,6 +209,39 @@ def _bytes(program: Program, node: Node) -> int:
             fixed += max(column.type.bit_width // 8, 1)
     (row,) = frame.selectExpr("count(*)", *texts).collect()
     return int(row[0] * fixed + sum(row[1:]))
+
+
+def table(found: dict[str, Any]) -> str:
+    """The results in Markdown: of each size the median epoch, how many times faster than
+    recomputing it is, and changes a second."""
+    sizes = list(
+        dict.fromkeys(s for e in found["engines"].values() for v in e.values() for s in v["epochs"])
+    )
+    heads = [
+        "view",
+        "engine",
+        "recompute",
+        "load",
+        "state",
+        *(f"{int(s):,} changes" for s in sizes),
+    ]
+    rows = [heads, ["---"] * len(heads)]
+    for engine, views in found["engines"].items():
+        for view, one in views.items():
+            epochs = [_cell(one["epochs"].get(size)) for size in sizes]
+            ratio = one["load_seconds"] / one["recompute_seconds"]
+            state = f"{one['state']['bytes'] / 1e6:,.1f} MB"
+            rows.append(
+                [view, engine, f"{one['recompute_seconds']:.1f} s", f"{ratio:.1f}x", state, *epochs]
+            )
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(epoch: dict[str, float] | None) -> str:
+    if epoch is None:
+        return ""
+    faster, rate = epoch["faster_than_recompute"], epoch["changes_per_second"]
+    return f"{epoch['p50']:.2f} s ({faster:.0f}x, {rate:,.0f}/s)"
 
 
 class Memory:

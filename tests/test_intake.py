@@ -42,6 +42,7 @@ TYPES = {
     "day": "DATE",
     "moment": "TIMESTAMP",
     "local": "TIMESTAMP_NTZ",
+    "span": "INTERVAL DAY TO SECOND",
 }
 ALL = TableSchema.of("things", TYPES, "id")
 PAIR = TableSchema.of("pairs", {"a": "INT", "b": "STRING", "c": "DOUBLE"}, ["b", "a"])
@@ -68,6 +69,7 @@ def values() -> dict[str, st.SearchStrategy[Any]]:
         "day": st.dates(),
         "moment": st.datetimes().map(lambda moment: moment.replace(tzinfo=UTC)),
         "local": st.datetimes(),
+        "span": st.timedeltas(dt.timedelta(-100_000_000), dt.timedelta(100_000_000)),
     }
 
 
@@ -87,6 +89,7 @@ EXTREMES = {
     "day": dt.date(1, 1, 1),
     "moment": dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
     "local": dt.datetime(1, 1, 1),
+    "span": dt.timedelta(-1, microseconds=-1),
 }
 
 
@@ -290,7 +293,7 @@ def test_no_rows_are_an_empty_table():
 
 def test_nested_values_of_queries_have_a_json_form():
     row = {"list": [Decimal("1.50"), b"a"], "struct": {"day": dt.date(2024, 1, 1)}}
-    expected = '{"list": ["1.50", "YQ=="], "struct": {"day": "2024-01-01"}, "s": "1 day, 0:00:00"}'
+    expected = '{"list": ["1.50", "YQ=="], "struct": {"day": "2024-01-01"}, "s": "1 00:00:00"}'
     assert format_document(row | {"s": dt.timedelta(1)}) == expected
 
 

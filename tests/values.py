@@ -14,7 +14,7 @@ from everview.schema import arrow_type, is_nested, quoted, sql_name
 TYPES = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(5,2)",
     "DECIMAL(18,0)", "DECIMAL(19,3)", "DECIMAL(38,10)", "DECIMAL(38,38)", "STRING", "BINARY",
-    "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
+    "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND",
 )  # fmt: skip
 
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -63,6 +63,10 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.binary(max_size=20) | st.binary(max_size=3).map(lambda b: b"\0\xff" + b)
     if name == "DATE":
         return st.dates()
+    if pa.types.is_duration(arrow):
+        day, most = 86_400_000_000, (1 << 63) - 1  # Arrow takes none of the first day's
+        micros = st.integers(day - most, most) | st.sampled_from([day - most, -1, 0, 1, most])
+        return micros.map(lambda number: dt.timedelta(microseconds=number))
     tz = dt.UTC if name == "TIMESTAMP" else None
     return st.datetimes().map(lambda value: value.replace(tzinfo=tz))
 

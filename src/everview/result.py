@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from everview.errors import DataError
-from everview.intake.documents import format_value
+from everview.intake.documents import format_interval, format_value
 from everview.schema import is_nested
 
 if TYPE_CHECKING:
@@ -128,7 +129,13 @@ def _cells(column: pa.ChunkedArray) -> list[str]:
     return list(map(_cell, values))
 
 
+def _text(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return format_interval(value)
+    return "NULL" if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
 def _cell(value: Any) -> str:
-    text = "NULL" if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
+    text = _text(value)
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_WIDTH + 1])
     return text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"

@@ -41,6 +41,7 @@ _ARROW_BY_NAME: dict[str, pa.DataType] = {
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     "TIMESTAMP_LTZ": pa.timestamp("us", tz="UTC"),
     "TIMESTAMP_NTZ": pa.timestamp("us"),
+    "INTERVAL DAY TO SECOND": pa.duration("us"),
 }
 _NAME_BY_ARROW = {
     arrow: name
@@ -49,13 +50,16 @@ _NAME_BY_ARROW = {
 }
 _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TEXT = re.compile(r"(?:VARCHAR|CHAR|CHARACTER)\s*\(\s*\d+\s*\)")
+_UNIT = r"(?:DAY|HOUR|MINUTE|SECOND)"
+_INTERVAL = re.compile(rf"INTERVAL\s+{_UNIT}(?:\s+TO\s+{_UNIT})?")
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _QUOTED = re.compile(r"`(?:[^`]|``)+`")
 _KNOWN = [*_NAME_BY_ARROW.values(), "DECIMAL(p,s)", "ARRAY<T>", "MAP<K, V>", "STRUCT<name: T, ...>"]
 
 
 def arrow_type(sql: str) -> pa.DataType:
-    """The Arrow type of a Spark SQL type name; VARCHAR(n) and CHAR(n) are STRING.
+    """The Arrow type of a Spark SQL type name; VARCHAR(n) and CHAR(n) are STRING, and intervals of
+    days or less are INTERVAL DAY TO SECOND.
 
     Whatever is within an array, struct or map may be NULL, also where the name says NOT NULL; only
     a map's keys may not.
@@ -67,6 +71,8 @@ def arrow_type(sql: str) -> pa.DataType:
         return _ARROW_BY_NAME[name]
     if _TEXT.fullmatch(name):
         return pa.string()
+    if _INTERVAL.fullmatch(name):
+        return pa.duration("us")
     if match := _DECIMAL.fullmatch(name):
         precision, scale = int(match[1] or 10), int(match[2] or 0)
         if not (1 <= precision <= 38 and scale <= precision):
@@ -350,6 +356,8 @@ def stored_type(arrow: pa.DataType, column: str) -> pa.DataType:
         return pa.date32()
     if pa.types.is_timestamp(arrow):
         return pa.timestamp("us", tz="UTC" if arrow.tz else None)
+    if pa.types.is_duration(arrow):
+        return pa.duration("us")
     if pa.types.is_decimal(arrow):
         return arrow_type(f"DECIMAL({arrow.precision},{arrow.scale})")
     if is_list(arrow):

@@ -57,6 +57,9 @@ CONSTRUCTS = [
             "dates and times": "SELECT k, to_date('2020-01-0' || a, 'yyyy-MM-dd') AS d, extract("
             "SECOND FROM timestamp_seconds(c)) AS s, date_trunc('HOUR', timestamp_seconds(c * 900))"
             " AS h FROM t WHERE a > 0",
+            "intervals": "SELECT k, timestamp_seconds(c * 900) - timestamp_seconds(k) AS s, "
+            "date_add(DATE'2020-01-01', CAST(c AS INT)) - DATE'2020-01-05' AS d FROM t WHERE "
+            "timestamp_seconds(c * 900) - timestamp_seconds(a) > INTERVAL '30' MINUTE",
             "JSON": "SELECT k, from_json(j, 'a INT, b STRING').b AS f, get_json_object(j, '$.a') "
             "AS g FROM (SELECT k, to_json(struct(a, b)) AS j FROM t)",
             "functions of elements": "SELECT k, transform(split(b, ','), x -> upper(x)) AS l, "
@@ -137,6 +140,8 @@ CONSTRUCTS = [
             "count, sum, avg": "SELECT b, count(*) AS n, count(a) AS m, sum(c) AS s, avg(c) AS v "
             "FROM t GROUP BY b",
             "min, max": "SELECT b, min(c) AS x, max(c) AS y FROM t GROUP BY b",
+            "of intervals": "SELECT b, sum(s) AS n, avg(s) AS v, min(s) AS x, max(s) AS y FROM "
+            "(SELECT b, timestamp_seconds(c * 900) - timestamp_seconds(a) AS s FROM t) GROUP BY b",
             "of all rows": "SELECT count(*) AS n, sum(c) AS s, min(b) AS x FROM t",
             "HAVING": "SELECT b, sum(c) AS s FROM t GROUP BY b HAVING count(*) > 1",
             "DISTINCT": "SELECT b, count(DISTINCT a) AS n, sum(DISTINCT a) AS s FROM t GROUP BY b",

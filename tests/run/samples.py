@@ -26,6 +26,7 @@ ALL_TYPES = {
     "day": "DATE",
     "moment": "TIMESTAMP",
     "local": "TIMESTAMP_NTZ",
+    "span": "INTERVAL DAY TO SECOND",
 }
 VALUES: dict[str, list[Any]] = {
     "flag": [True, False],
@@ -44,6 +45,7 @@ VALUES: dict[str, list[Any]] = {
         dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC),
     ],
     "local": [dt.datetime(1900, 1, 1), dt.datetime(2024, 2, 29, 12, 0, 0, 1)],
+    "span": [dt.timedelta(-1), dt.timedelta(), dt.timedelta(400, 3, 1)],
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 from decimal import Decimal
@@ -14,6 +15,7 @@ from pyspark.sql.connect.session import SparkSession as RemoteSession
 from pyspark.sql.datasource import EqualTo, IsNotNull, IsNull
 
 from everview import Database
+from everview.intake.documents import format_interval
 from everview.run.engine import Engine
 from everview.run.source import EverviewDataSource, SailDataSource
 
@@ -111,6 +113,8 @@ def literal(value: object, column: str) -> str:
         return f"X'{value.hex()}'"
     if column == "day":
         return f"DATE'{value}'"
+    if isinstance(value, dt.timedelta):
+        return f"INTERVAL '{format_interval(value)}' DAY TO SECOND"
     if column == "local":
         return f"TIMESTAMP_NTZ'{value}'"
     return f"TIMESTAMP'{value}'" if column == "moment" else repr(value)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
 import click
 import pyarrow as pa
 
-from everview.intake.documents import format_document, format_value
+from everview.intake.documents import format_document, format_interval, format_value
 from everview.result import SHOWN_ROWS, check_names, render, values_of
 from everview.schema import is_nested
 
@@ -123,6 +123,8 @@ def _csv_cell(value: Any) -> str:
         return format(value, "f")
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return format_interval(value)
     text = str(value)
     if text and not set(text) & set(',"\r\n') and text == text.strip():
         return text

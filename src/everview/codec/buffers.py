@@ -25,6 +25,7 @@ _STORAGE: dict[pa.DataType, np.dtype[Any]] = {
     pa.date32(): np.dtype("<i4"),
     pa.timestamp("us"): np.dtype("<i8"),
     pa.timestamp("us", tz="UTC"): np.dtype("<i8"),
+    pa.duration("us"): np.dtype("<i8"),
 }
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _HIGH = np.uint64(32)

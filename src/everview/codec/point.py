@@ -107,6 +107,8 @@ def _converter(arrow: pa.DataType) -> Callable[[Any], Any]:
         return bool
     if pa.types.is_date32(arrow):
         return _date
+    if pa.types.is_duration(arrow):
+        return _interval
     return _text if arrow == pa.string() else _same
 
 
@@ -134,6 +136,10 @@ def _timestamp(micros: int) -> datetime:
 
 def _timestamp_utc(micros: int) -> datetime:
     return (_EPOCH_UTC + timedelta(microseconds=micros)).replace(tzinfo=_UTC)
+
+
+def _interval(micros: int) -> timedelta:
+    return timedelta(microseconds=micros)
 
 
 def _date(days: int) -> date:

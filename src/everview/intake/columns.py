@@ -6,7 +6,9 @@ halved to find the first such value. Which type may become which is one table, `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +34,7 @@ from everview.schema import is_nested
 
 Rule = Callable[[Array, pa.DataType], Array]
 Test = Callable[[pa.DataType], bool]
+_INTERVAL = re.compile(r"([+-])?(?:(\d{1,9}) )?(\d\d?):(\d\d?):(\d\d?)(?:\.(\d{1,6}))?", re.ASCII)
 _PLAIN = ("arrow.json", "arrow.uuid")  # text, and bytes
 REFUSALS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
@@ -73,6 +76,28 @@ def parse_timestamps(array: Array, target: pa.DataType) -> Array:
     dated = pc.match_substring_regex(array, r"^\d{4}-\d\d-\d\d$")
     end = pc.if_else(zoned, "", pc.if_else(dated, "T00:00Z", "Z"))
     return pc.cast(pc.binary_join_element_wise(array, end, ""), target)
+
+
+def parse_intervals(array: Array, target: pa.DataType) -> Array:
+    """Text such as '-1 02:03:04.5', of days, hours, minutes and seconds, to intervals."""
+    return pa.array(
+        [None if text is None else _interval(text) for text in array.to_pylist()], target
+    )
+
+
+def _interval(text: str) -> timedelta:
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        raise ValueError("no interval")
+    sign, days, hours, minutes, seconds, micros = found.groups(default="0")
+    size = timedelta(
+        days=int(days),
+        hours=int(hours),
+        minutes=int(minutes),
+        seconds=int(seconds),
+        microseconds=int(micros.ljust(6, "0")),
+    )
+    return -size if sign == "-" else size
 
 
 def _rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
@@ -183,4 +208,5 @@ _RULES: dict[Kind, tuple[tuple[Test, Rule], ...]] = {
         (is_text, parse_timestamps),
     ),
     "timestamp_ntz": ((is_naive, _cast), (types.is_date, _cast), (is_text, _cast)),
+    "interval": ((types.is_duration, _cast), (is_text, parse_intervals)),
 }

@@ -1,7 +1,8 @@
 """Rows as JSON, both ways and without loss.
 
-Decimals, dates and timestamps are strings, BINARY is base64, and the floats JSON has no number for
-are "NaN", "Infinity" and "-Infinity". Numbers in JSON are read digit by digit, never as floats.
+Decimals, dates, timestamps and intervals are strings, BINARY is base64, and the floats JSON has no
+number for are "NaN", "Infinity" and "-Infinity". Numbers in JSON are read digit by digit, never as
+floats.
 An ARRAY is an array, a STRUCT an object, a MAP an object or an array of pairs: written is an object
 if its keys are STRING.
 """
@@ -12,7 +13,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -85,11 +86,23 @@ def json_value(value: Any, arrow: pa.DataType | None = None) -> Any:
         return format(value, "f")
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return format_interval(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def format_interval(value: timedelta) -> str:
+    """An interval as SQL writes it: -1 02:03:04.5 is a day and some hours ago."""
+    size = abs(value)
+    minutes, seconds = divmod(size.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    micros = f".{size.microseconds:06}".rstrip("0").rstrip(".")
+    sign = "-" if value < timedelta() else ""
+    return f"{sign}{size.days} {hours:02}:{minutes:02}:{seconds:02}{micros}"
 
 
 def _json_list(value: Sequence[Any], arrow: pa.DataType | None) -> Any:

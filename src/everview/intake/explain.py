@@ -141,6 +141,12 @@ def _timestamp(value: Any, target: pa.DataType) -> str:
     return f"pass a datetime of the years 1 to 9999, or text such as '{example}'"
 
 
+def _interval(value: Any, target: pa.DataType) -> str:
+    if getattr(value, "nanoseconds", 0):
+        return "it has nanoseconds and the type has microseconds: round it first"
+    return "pass a timedelta, or text of days and time such as '1 02:03:04.5'"
+
+
 def _array(value: Any, target: pa.DataType) -> str:
     return "pass a list"
 
@@ -163,6 +169,7 @@ _REMEDIES: dict[Kind, Callable[[Any, pa.DataType], str]] = {
     "date": _date,
     "timestamp": _timestamp,
     "timestamp_ntz": _timestamp,
+    "interval": _interval,
     "array": _array,
     "struct": _struct,
     "map": _map,

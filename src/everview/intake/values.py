@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ _OWN: dict[Kind, frozenset[type]] = {
     "date": frozenset({date, _NOTHING}),
     "timestamp": frozenset(),
     "timestamp_ntz": frozenset(),
+    "interval": frozenset({timedelta, _NOTHING}),
 }
 _NATURAL: dict[str, Callable[[list[Any]], Any]] = {
     "bool": lambda values: pa.array(values, pa.bool_()),
@@ -43,6 +44,7 @@ _NATURAL: dict[str, Callable[[list[Any]], Any]] = {
     "date": lambda values: pa.array(values, pa.date32()),
     "naive": lambda values: pa.array(values, pa.timestamp("us")),
     "aware": lambda values: pa.array(values, pa.timestamp("us", tz="UTC")),
+    "interval": lambda values: pa.array(values, pa.duration("us")),
 }
 
 
@@ -154,6 +156,8 @@ def _group(value: Any) -> str:
         if getattr(value, "nanosecond", 0):
             return "other"
         return "naive" if value.tzinfo is None else "aware"
+    if getattr(value, "nanoseconds", 0):  # of a Timedelta
+        return "other"
     for group, type_ in _GROUPS:
         if isinstance(value, type_):
             return group
@@ -169,4 +173,5 @@ _GROUPS: tuple[tuple[str, type], ...] = (
     ("text", str),
     ("bytes", bytes),
     ("date", date),
+    ("interval", timedelta),
 )

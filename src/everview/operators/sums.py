@@ -25,6 +25,8 @@ def sum_type(arrow: pa.DataType) -> pa.DataType:
 
 def weighted_sums(values: pa.Array, weights: np.ndarray, ids: np.ndarray, count: int) -> pa.Array:
     """The sums of values times weights for groups 0 to count - 1, NULLs left out."""
+    if pa.types.is_duration(values.type):
+        values = values.cast(pa.int64())
     kept = sum_type(values.type)
     if kept == pa.binary():
         there = values.is_valid().to_numpy(zero_copy_only=False)
@@ -68,12 +70,15 @@ def total(kept: pa.Array, count: np.ndarray, arrow: pa.DataType) -> pa.Array:
     """SUM: NULL over no values. Raises ArrowInvalid if it doesn't fit the type."""
     if kept.type == pa.binary():
         return pa.array(Sums.decode(kept).doubles(), mask=count == 0)
-    return pc.if_else(pa.array(count > 0), kept.cast(arrow), pa.scalar(None, arrow))
+    return pc.if_else(pa.array(count > 0), _of_type(kept, arrow), pa.scalar(None, arrow))
 
 
 def average(kept: pa.Array, count: np.ndarray, arrow: pa.DataType) -> pa.Array:
-    """AVG as Spark has it: decimals rounded half up to the result's scale, others as doubles."""
+    """AVG as Spark has it: decimals and intervals rounded half up to the result's scale, others as
+    doubles."""
     some = np.maximum(count, 1)
+    if pa.types.is_duration(arrow):
+        return _of_type(average(kept, count, kept.type), arrow)
     if not pa.types.is_decimal(arrow):
         exact = kept.type != pa.binary()
         sums = kept.cast(pa.float64()).to_numpy() if exact else Sums.decode(kept).doubles()
@@ -84,6 +89,11 @@ def average(kept: pa.Array, count: np.ndarray, arrow: pa.DataType) -> pa.Array:
         unscaled, some = unscaled.astype(object), some.astype(object)
     size = (2 * abs(unscaled) * factor + some) // (2 * some)
     return _decimals(np.where(unscaled < 0, -size, size), count == 0, arrow)
+
+
+def _of_type(numbers: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Sums of decimals as what was summed; of intervals the microseconds were."""
+    return (numbers.cast(pa.int64()) if pa.types.is_duration(arrow) else numbers).cast(arrow)
 
 
 def _times(values: pa.Array, weights: np.ndarray, arrow: pa.DataType) -> pa.Array:

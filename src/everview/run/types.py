@@ -23,6 +23,7 @@ _SPARK: dict[pa.DataType, types.DataType] = {
     pa.date32(): types.DateType(),
     pa.timestamp("us", tz="UTC"): types.TimestampType(),
     pa.timestamp("us"): types.TimestampNTZType(),
+    pa.duration("us"): types.DayTimeIntervalType(),
 }
 
 

@@ -31,6 +31,7 @@ from everview.plan.conditions import passing
 from everview.plan.nodes import Node, Source, node_of
 from everview.run import apart
 from everview.run.guarding import guarded
+from everview.run.memory import tidied
 from everview.run.turns import in_turn, turn
 from everview.schema import Column, is_nested
 from everview.stores.embedded import EmbeddedStore
@@ -141,6 +142,7 @@ def operator_of(document: str) -> Operator:
 
 
 @guarded
+@tidied
 def read(step: Step | str, document: str, regions: Batches, *, whole: bool = False) -> Batches:
     """The delta of a table that a source asks for: before-images with -1, after-images with +1; or
     all of its rows, as in a load."""
@@ -225,6 +227,7 @@ def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = Non
 
 
 @guarded
+@tidied
 def partial_of(document: str, batches: Batches) -> Batches:
     """Deltas added up by group before they are shuffled."""
     operator = operator_of(document)
@@ -236,6 +239,7 @@ def partial_of(document: str, batches: Batches) -> Batches:
 
 
 @guarded
+@tidied
 def operate(task: Task, batches: Batches) -> Batches:
     columns = node_of(task.node).columns
     for shard, rows in in_turn(_by_shard(list(batches))):
@@ -321,6 +325,7 @@ def _view_sink(document: str) -> ViewSink:
 
 
 @guarded
+@tidied
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """View rows written; gives (view, shard, rows touched)."""
     for shard, rows in in_turn(_by_shard(list(batches))):

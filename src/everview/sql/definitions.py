@@ -182,7 +182,7 @@ def _column(part: exp.ColumnDef) -> tuple[Column, bool]:
     kind = part.args.get("kind")
     if kind is None:
         raise InvalidSql(f"column {part.name} has no type, such as {part.name} BIGINT")
-    known = kind.this in _STORED
+    known = kind.this in _STORED or isinstance(kind.this, exp.Interval)
     type_ = kind.sql(dialect="spark") if known else str(getattr(kind.this, "name", kind.this))
     return Column(part.name, arrow_type(type_), nullable), is_key
 

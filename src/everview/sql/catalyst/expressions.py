@@ -13,7 +13,7 @@ from everview.sql.catalyst.spelling import PASSING, spelled
 from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
 
 _REMEDIES = {
-    "INTERVAL": "; show it as a number, with datediff(...) or timestampdiff(SECOND, ...)",
+    "INTERVAL": "; show it as a number, with months_between(...) or timestampdiff(MONTH, ...)",
     "VOID": "; give NULL a type, as in CAST(NULL AS STRING)",
     "VARIANT": "; take what you need of it with variant_get(..., '$.path', 'type')",
 }
