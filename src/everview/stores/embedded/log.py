@@ -160,15 +160,15 @@ def time_of(txn: lmdb.Transaction, db: lmdb._Database, sequence: int) -> int | N
     return int(_HEADER.unpack_from(cursor.value())[5]) if _seek(cursor, sequence) else None
 
 
-def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, time: int) -> int:
+def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, at: int) -> int:
     """The last of the sequences first to last that was made at or before a time in µs; first - 1
-    if none was."""
-    cursor = txn.cursor(db)
+    if none was. What was made in the future was made before the clock was set back."""
+    cursor, now = txn.cursor(db), time.time_ns() // 1000
     low, high, middle = first - 1, last, last
     while low < high:
         _seek(cursor, middle)
         _, _, _, count, begins, made, _, _ = _HEADER.unpack_from(cursor.value())
-        if made <= time:
+        if made <= at or made > now:
             low = begins + count - 1
         else:
             high = begins - 1
