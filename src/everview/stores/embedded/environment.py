@@ -88,6 +88,7 @@ class Environment:
             )
             self.lmdb.reader_check()
             self.dbs = self._databases()
+            self._file = _identity(self.path)
         except (*_UNREADABLE, lmdb.NotFoundError, FileNotFoundError) as error:
             raise self._gone(error) from error
         except (lmdb.Error, OSError) as error:
@@ -233,6 +234,14 @@ class Environment:
             if self._retired and not self._active:
                 self.lmdb.close()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its files were removed, and perhaps others are in their place."""
+        try:
+            return _identity(self.path) != self._file
+        except OSError:
+            return True
+
     def retire(self) -> None:
         """Close it when the transactions of this process have ended; its files are gone then."""
         with self._gate:
@@ -366,6 +375,9 @@ class _Registry:
         path = os.path.realpath(path)
         with self.lock:
             found = self._open.get(path)
+            if found is not None and found.is_gone:
+                self._open.pop(path).retire()
+                found = None
             if found is None:
                 if len(self._open) == MANY:
                     _raise_limit()
@@ -416,6 +428,12 @@ class _Registry:
         self.__init__()  # type: ignore[misc]
         for environment in inherited:
             environment.after_fork()
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """What tells the files of an environment from others that are made in their place."""
+    found = os.stat(os.path.join(path, "data.mdb"))
+    return found.st_dev, found.st_ino
 
 
 def _raise_limit() -> None:
