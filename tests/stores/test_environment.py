@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 import everview as ev
-from everview.errors import DatabaseClosed
+from everview.errors import DatabaseClosed, WriteError
 from everview.run.workers import open_store
+from everview.stores.embedded import environment
 
 
 def made(path: Path, row: int) -> ev.Database:
@@ -38,3 +41,30 @@ def test_workers_have_a_database_that_was_made_anew(tmp_path: Path) -> None:
             assert store is open_store(str(path), "never", True)
             assert [batch.to_pylist() for batch in store.scan("t")] == [[{"id": row}]]
         shutil.rmtree(path)
+
+
+def test_who_closes_waits_for_a_sync_that_has_begun(tmp_path: Path) -> None:
+    db = ev.open(tmp_path / "t.ev", create=True)
+    db.create_table("t", {"id": "INT"}, "id", regions=1).put({"id": 1})
+    (region,) = db.store._regions.values()
+    failed: list[BaseException] = []
+
+    def sync() -> None:
+        try:
+            region.sync()
+        except WriteError as error:
+            failed.append(error)
+
+    with environment._unforked:  # held, syncs can't go on
+        syncing, closing = Thread(target=sync), Thread(target=db.close)
+        syncing.start()
+        while region._unsynced_since is not None:
+            time.sleep(0.001)
+        closing.start()
+        closing.join(0.1)
+        assert closing.is_alive()
+    syncing.join()
+    closing.join()
+    assert not failed
+    with ev.open(tmp_path / "t.ev") as again:
+        assert again.failed_syncs() == {}

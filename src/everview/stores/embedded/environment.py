@@ -70,6 +70,7 @@ class Environment:
         self.patience = 0.0
         self._unsynced_since: float | None = None
         self._sync_at = 0.0
+        self._sync_turn = threading.Lock()
         self._readers_checked = time.monotonic()
         self._open()
 
@@ -316,25 +317,26 @@ class Environment:
         environment with `patience` is synced later while it is written again and again: its pages
         are written by then, and a sync would wait for each.
         """
-        if self._unsynced_since is None:
+        with self._sync_turn:
+            if self._unsynced_since is None:
+                return True
+            if until is not None and self._sync_at > until:
+                return False
+            self._unsynced_since, since = None, self._unsynced_since
+            try:
+                with _unforked:
+                    self.lmdb.sync(True)
+            except lmdb.Error as error:
+                self._unsynced_since = since
+                with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
+                    note.write(str(error))
+                raise WriteError(
+                    f"{self.path} could not be synced: {error}. What was written is there, but may "
+                    "not survive a crash of the machine."
+                ) from error
+            with suppress(OSError):
+                os.unlink(os.path.join(self.path, SYNC_FAILED))
             return True
-        if until is not None and self._sync_at > until:
-            return False
-        self._unsynced_since, since = None, self._unsynced_since
-        try:
-            with _unforked:
-                self.lmdb.sync(True)
-        except lmdb.Error as error:
-            self._unsynced_since = since
-            with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
-                note.write(str(error))
-            raise WriteError(
-                f"{self.path} could not be synced: {error}. What was written is there, but may not "
-                "survive a crash of the machine."
-            ) from error
-        with suppress(OSError):
-            os.unlink(os.path.join(self.path, SYNC_FAILED))
-        return True
 
     def size_on_disk(self) -> int:
         return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
@@ -342,7 +344,9 @@ class Environment:
     def close(self) -> None:
         with suppress(WriteError):
             self.sync()
-        self.lmdb.close()
+        with self._sync_turn:  # who comes now finds nothing to sync
+            self._unsynced_since = None
+            self.lmdb.close()
 
     def after_fork(self) -> None:
         """In a child: close it to open it anew, or if it was in use, never touch it again.
