@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -12,7 +14,7 @@ import pytest
 import everview as ev
 from everview.errors import DatabaseClosed, WriteError
 from everview.run.workers import open_store
-from everview.stores.embedded import environment
+from everview.stores.embedded import environment, store
 
 
 def made(path: Path, row: int) -> ev.Database:
@@ -68,3 +70,31 @@ def test_who_closes_waits_for_a_sync_that_has_begun(tmp_path: Path) -> None:
     assert not failed
     with ev.open(tmp_path / "t.ev") as again:
         assert again.failed_syncs() == {}
+
+
+def test_what_another_process_dropped_is_closed_when_nobody_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_LOOK_SECONDS", 0.0)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        for name in ("t", "u"):
+            db.create_table(name, {"id": "INT"}, "id", regions=1).put({"id": 1})
+        db.store.shard("s", 0, create=True)
+        reading = db.table("t").batches()
+        next(reading)
+        for gone in ("tables/000001", "state/s"):
+            shutil.rmtree(tmp_path / "t.ev" / gone)
+        assert list(db.table("u").scan()) == [{"id": 1}]
+        assert all("/tables/000001/" in file for file in deleted_files(tmp_path))
+        assert deleted_files(tmp_path), "they are being read"
+        assert list(reading) == []
+        assert not deleted_files(tmp_path)
+
+
+def deleted_files(directory: Path) -> list[str]:
+    """Files of a directory that are gone, and that this process has open."""
+    found = []
+    for file in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{file}"))
+    return [file for file in found if file.startswith(str(directory)) and "(deleted)" in file]

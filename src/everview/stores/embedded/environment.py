@@ -405,6 +405,15 @@ class _Registry:
                 del self._open[environment.path]
                 environment.close()
 
+    def let_go(self, environment: Environment) -> None:
+        """As `release`, of one whose files are gone; who reads it may end."""
+        with self.lock:
+            environment.holders -= 1
+            if environment.holders == 0:
+                if self._open.get(environment.path) is environment:
+                    del self._open[environment.path]
+                environment.retire()
+
     def remove(self, directory: str) -> None:
         """Delete a directory, and let go of all environments below it."""
         below = os.path.join(os.path.realpath(directory), "")
