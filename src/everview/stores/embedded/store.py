@@ -455,6 +455,15 @@ class EmbeddedStore(Store):
     ) -> None:
         self._catalog_to_write.store_documents(changes, token)
 
+    def store_views(
+        self,
+        changes: Mapping[str, dict[str, Any] | None],
+        token: int | None = None,
+        created: str | None = None,
+    ) -> None:
+        """Views that were just planned, as `Catalog.store_views` has them."""
+        self._catalog_to_write.store_views(changes, token, created)
+
     @property
     def leases(self) -> Leases:
         return Leases(self._catalog_to_write, self.path)
