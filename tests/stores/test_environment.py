@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 
+import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.errors import DatabaseClosed, WriteError
+from everview.errors import DatabaseClosed, DatabaseError, WriteError
 from everview.run.workers import open_store
 from everview.stores.embedded import environment, store
 
@@ -98,3 +100,44 @@ def deleted_files(directory: Path) -> list[str]:
         with suppress(FileNotFoundError):
             found.append(os.readlink(f"/proc/self/fd/{file}"))
     return [file for file in found if file.startswith(str(directory)) and "(deleted)" in file]
+
+
+def test_of_many_environments_the_maps_are_small_until_they_are_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "SMALL_MAP", 1 << 20)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never", map_size=1 << 24) as db:
+        table = db.create_table("t", {"id": "INT", "text": "STRING"}, "id", regions=2)
+        monkeypatch.setattr(environment, "MANY_MAPS", len(environment.registry._open) + 1)
+        table.put([{"id": i, "text": ""} for i in range(20)])
+        assert maps(db) == [1 << 24, 1 << 20]
+        table.put([{"id": i, "text": "x" * 300_000} for i in range(20)])
+        assert maps(db) == [1 << 24, 1 << 24]
+        assert sum(len(row["text"]) for row in table.scan()) == 20 * 300_000
+
+
+def maps(db: ev.Database) -> list[int]:
+    """The sizes of the maps of regions, in the order in which they were opened."""
+    return [region.lmdb.info()["map_size"] for region in db.store._regions.values()]
+
+
+def test_too_many_files_are_told_with_the_limit(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        db.create_table("t", {"id": "INT"}, "id", regions=1).put({"id": 1})
+        shard = db.store.shard("s", 0, create=True)
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, limits[1]))
+        try:
+            with ExitStack() as files:
+                with suppress(OSError):
+                    while True:
+                        files.enter_context(open(os.devnull))
+                for act in (
+                    lambda: db.store.shard("s", 1, create=True),
+                    lambda: shard.apply(1, 1, lambda state: pa.table({})),
+                ):
+                    with pytest.raises(DatabaseError, match="files open"):
+                        act()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)

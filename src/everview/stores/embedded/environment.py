@@ -26,6 +26,10 @@ DURABILITIES = ("always", "interval", "never")
 SYNC_SECONDS = 1.0
 READER_CHECK_SECONDS = 1.0
 MAP_SIZE = 16 << 30
+SMALL_MAP = (
+    1 << 30
+)  # for each environment, where there are so many that maps fill what can be mapped
+MANY_MAPS = 1000
 MAX_READERS = 1024
 PATIENCE = 10.0
 MANY = 100
@@ -42,7 +46,8 @@ class Environment:
 
     `reading` and `writing` give transactions; a write commits when its block ends and aborts when
     it raises. A full map raises lmdb.MapFullError, after which `grow` makes room; `update` does
-    both. Opening one that isn't there raises `Damaged` unless it is to be created.
+    both. With `is_small` the map has its size only when that is needed. Opening one that isn't
+    there raises `Damaged` unless it is to be created.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Environment:
         map_size: int,
         readonly: bool,
         create: bool,
+        is_small: bool = False,
     ) -> None:
         self.path = path
         self.durability = durability
@@ -61,6 +67,7 @@ class Environment:
         self._process = os.getpid()
         self._names = names
         self._map_size = map_size
+        self._first_map = min(map_size, SMALL_MAP) if is_small else map_size
         self._create = create
         self._gate = threading.Condition()
         self._transactions: set[lmdb.Transaction] = set()
@@ -79,7 +86,7 @@ class Environment:
             self._prepare_files()
             self.lmdb = lmdb.open(
                 self.path,
-                map_size=self._map_size,
+                map_size=self._first_map,
                 max_dbs=len(self._names),
                 max_readers=MAX_READERS,
                 sync=self.durability == "always",
@@ -102,6 +109,8 @@ class Environment:
                     f"{self.path} can't be opened: {error}; also who only reads a database writes "
                     "its lock files: get the right to write there, or read a copy"
                 ) from error
+            if any(os.strerror(code) in str(error) for code in (errno.EMFILE, errno.ENFILE)):
+                raise too_many_files(self.path) from error
             if "already open" in str(error):
                 raise DatabaseError(
                     f"{self.path} was being read or written when this process was forked, so it "
@@ -109,7 +118,7 @@ class Environment:
                 ) from error
             raise DatabaseError(
                 f"{self.path} can't be opened: {error}. If address space is limited here, open "
-                f"the database with a smaller map_size than {self._map_size:,} bytes."
+                f"the database with a smaller map_size than {self._first_map:,} bytes."
             ) from error
 
     def _prepare_files(self) -> None:
@@ -282,7 +291,7 @@ class Environment:
     def grow(self) -> None:
         """Double the map; waits for this process's transactions on it to end."""
         self.lmdb.reader_check()
-        self._resize(int(self.lmdb.info()["map_size"]) * 2)
+        self._resize(max(int(self.lmdb.info()["map_size"]) * 2, self._map_size))
 
     def _resize(self, size: int) -> None:
         with self._alone("grown, although it is full,"):
@@ -385,7 +394,8 @@ class _Registry:
             if found is None:
                 if len(self._open) == MANY:
                     _raise_limit()
-                found = Environment(path, names, durability, map_size, readonly, create)
+                is_small = len(self._open) >= MANY_MAPS
+                found = Environment(path, names, durability, map_size, readonly, create, is_small)
                 self._open[path] = found
             elif not readonly and found.readonly:
                 found.durability = durability
@@ -449,8 +459,16 @@ def _identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def too_many_files(path: str) -> DatabaseError:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DatabaseError(
+        f"{path} can't be opened: this process may have {soft:,} files open, and a region of a "
+        "table or a shard of a view takes four; allow it more, for example with ulimit -n"
+    )
+
+
 def _raise_limit() -> None:
-    """Let this process open as many files as it may; each environment has three."""
+    """Let this process open as many files as it may; each environment has three or four."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

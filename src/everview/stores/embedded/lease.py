@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everview.errors import StoreFull, Superseded
+from everview.stores.embedded.environment import too_many_files
 
 if TYPE_CHECKING:
     from everview.stores.embedded.catalog import Catalog
@@ -190,6 +191,8 @@ def _opened(path: str | Path) -> int:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(f"{path} can't be created: {error.strerror}; make room") from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise too_many_files(str(path)) from error
         raise
 
 
