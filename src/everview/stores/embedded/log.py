@@ -29,6 +29,7 @@ from everview.errors import Damaged
 
 LOG_FORMAT = 1
 CHUNK_ROWS = 2048
+CHUNK_BYTES = 32 << 20  # of the images in a chunk of more than one change
 READ_BYTES = 16 << 20
 _HEADER = struct.Struct("<BBHIQqII")
 _SEQUENCE = struct.Struct(">Q")
@@ -64,8 +65,7 @@ def append(
         old_lengths = np.fromiter(map(len, before), np.uint32, len(before))
     if after is not None:
         new_lengths = after.lengths
-    for start in range(0, len(before), CHUNK_ROWS):
-        stop = min(start + CHUNK_ROWS, len(before))
+    for start, stop in _chunks(old_lengths, new_lengths):
         parts = [
             np.concatenate([old_lengths[start:stop], new_lengths[start:stop]]).tobytes(),
             b"".join(before[start:stop]),
@@ -76,6 +76,19 @@ def append(
         checksum = fold_one(total)
         chunk = b"".join([_HEADER.pack(*fields, checksum, 0), *parts])
         txn.put(_SEQUENCE.pack(first + start), chunk, db=db, append=True)
+
+
+def _chunks(
+    old_lengths: npt.NDArray[np.uint32], new_lengths: npt.NDArray[np.uint32]
+) -> Iterator[tuple[int, int]]:
+    """Where chunks of changes begin and end."""
+    ends = np.cumsum(old_lengths, dtype=np.int64) + np.cumsum(new_lengths, dtype=np.int64)
+    start = done = 0
+    while start < len(ends):
+        fitting = int(np.searchsorted(ends, done + CHUNK_BYTES, side="right"))
+        stop = min(start + CHUNK_ROWS, max(start + 1, fitting))
+        yield start, stop
+        start, done = stop, int(ends[stop - 1])
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ from everview.stores.embedded.environment import (
 from everview.stores.embedded.layout import Layout, stored_key
 from everview.stores.embedded.lease import Leases, locked
 from everview.stores.embedded.observers import Observers
-from everview.stores.embedded.region import Part, Region, located, locating
+from everview.stores.embedded.region import Part, Region, in_pieces, located, locating
 from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.state import DATABASES as DATABASES_OF_STATE
@@ -271,9 +271,10 @@ class EmbeddedStore(Store):
             with one.environment.reading() as txn:
                 found = one.get_many(txn, stored)
             if found:
-                with locating(one):
-                    arrays = layout.rows.decode(*join([row for _, row in found]), positions)
-                batches.append(layout.batch(arrays, positions))
+                for piece in in_pieces(found):
+                    with locating(one):
+                        arrays = layout.rows.decode(*join([row for _, row in piece]), positions)
+                    batches.append(layout.batch(arrays, positions))
                 places.append(_found(stored, asked, found))
         rows = pa.Table.from_batches(batches, layout.arrow(positions))
         order = np.concatenate(places)
