@@ -153,6 +153,27 @@ def test_beside_a_complete_view_tables_are_as_of_the_change_that_it_shows(tmp_pa
         assert seen == ["1002", "2112", "2222"]
 
 
+def test_an_epoch_has_few_changes_if_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut, "MOST_BYTES", 1_000_000)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        large = db.create_table("large", {"id": "INT", "text": "STRING"}, "id", regions=2)
+        small = db.create_table("small", {"id": "INT"}, "id", regions=1)
+        for i in range(40):
+            large.put([{"id": 2 * i + n, "text": "x" * 50_000} for n in range(2)])
+            small.put([{"id": n} for n in range(i, i + 500)])
+            time.sleep(0.002)
+        views = [{"tables": ["large", "small"], "consistency": "strong"}]
+        start, sizes = {"large": {0: 0, 1: 0}, "small": {0: 0}}, []
+        while (end := cut.cut(db.store, start, views)[0]) != start:
+            sizes.append(sum(end["large"].values()) - sum(start["large"].values()))
+            start = end
+        assert sum(sizes) == 80
+        assert start["small"] == {0: 20_000}
+        assert 10 <= min(sizes[:-1]) <= max(sizes) <= 20
+
+
 @pytest.mark.parametrize("consistency", ["strong", "complete"])
 def test_changes_from_before_the_clock_was_set_back_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consistency: str

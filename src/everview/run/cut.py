@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Positions = dict[str, dict[int, int]]
 MOST_CHANGES = 500_000
+MOST_BYTES = 512 << 20  # of their images
 _SHORT = 1000  # µs
 
 
@@ -28,13 +29,14 @@ def cut(
     used = {table for view in views for table in view["tables"]}
     now = time_now()
     end = positions_at(store, start, used, now)
-    if _changes(start, end) > MOST_CHANGES:
+    is_too_much = _measure(store, start, end)
+    if is_too_much(end):
         oldest = oldest_pending(store, used)
         assert oldest is not None
         low, high = _micros(oldest), now
         while high - low > _SHORT:
             middle = (low + high) // 2
-            if _changes(start, positions_at(store, start, used, middle)) > MOST_CHANGES:
+            if is_too_much(positions_at(store, start, used, middle)):
                 high = middle
             else:
                 low = middle
@@ -83,8 +85,18 @@ def _read_together(views: Iterable[Mapping[str, Any]], tables: set[str]) -> set[
         found = wider
 
 
-def _changes(start: Positions, end: Positions) -> int:
-    return sum(end[t][r] - start[t][r] for t in start for r in start[t])
+def _measure(store: EmbeddedStore, start: Positions, end: Positions) -> Callable[[Positions], bool]:
+    """Tells of an end up to this one whether there is more until there than an epoch may have; of
+    bytes, as many as some of the changes have."""
+    places = [(t, r) for t in start for r in start[t] if end[t][r] > start[t][r]]
+    bytes_ = {(t, r): store.bytes_of_changes(t, r, start[t][r], end[t][r]) for t, r in places}
+
+    def is_too_much(end: Positions) -> bool:
+        changes = {(t, r): end[t][r] - start[t][r] for t, r in places}
+        size = sum(bytes_[place] * number for place, number in changes.items())
+        return sum(changes.values()) > MOST_CHANGES or size > MOST_BYTES
+
+    return is_too_much
 
 
 def _micros(time: datetime) -> int:

@@ -31,6 +31,7 @@ LOG_FORMAT = 1
 CHUNK_ROWS = 2048
 CHUNK_BYTES = 32 << 20  # of the images in a chunk of more than one change
 READ_BYTES = 16 << 20
+_LOOKS = 16
 _HEADER = struct.Struct("<BBHIQqII")
 _SEQUENCE = struct.Struct(">Q")
 _HEADER_TYPE = np.dtype(
@@ -187,6 +188,18 @@ def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, at
             high = begins - 1
         middle = (low + high + 1) // 2
     return int(low)
+
+
+def mean_bytes(txn: lmdb.Transaction, db: lmdb._Database, after: int, upto: int) -> float:
+    """How many bytes a change with after < sequence <= upto has, of which there are some: as many
+    as those here and there."""
+    cursor = txn.cursor(db)
+    sizes = []
+    for sequence in np.linspace(after + 1, upto, min(_LOOKS, upto - after)).astype(int).tolist():
+        if _seek(cursor, sequence):
+            chunk = cursor.value()
+            sizes.append(len(chunk) / int.from_bytes(chunk[4:8], "little"))
+    return sum(sizes) / max(1, len(sizes))
 
 
 def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int, before: float) -> int:

@@ -245,6 +245,10 @@ class Region:
         held = self.log_range(txn)
         return log.last_at(txn, self._log, held.first, held.last, time)
 
+    def mean_bytes(self, txn: lmdb.Transaction, after: int, upto: int) -> float:
+        """About how many bytes a change after a sequence up to another has."""
+        return log.mean_bytes(txn, self._log, after, upto)
+
     def add_consumer(self, txn: lmdb.Transaction, name: str, position: int | None) -> None:
         """Hold changes after `position`, or all there are; a consumer known keeps its own."""
         if name not in self.consumers(txn):

@@ -355,6 +355,12 @@ class EmbeddedStore(Store):
                 found[one.number] = one.last_at(txn, time)
         return found
 
+    def bytes_of_changes(self, table: str, region: int, after: int, upto: int) -> float:
+        """About how many bytes each of some changes has."""
+        one = self._region(self._layout(table), region)
+        with one.environment.reading() as txn:
+            return one.mean_bytes(txn, after, upto)
+
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
         times = {}
         for one in self._all_regions(self._layout(table)):
