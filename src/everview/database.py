@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.closing import Closing
-from everview.errors import InUse, TableExists, UnsupportedSql
+from everview.errors import UnsupportedSql
 from everview.pin import Pin
 from everview.run import check_engine
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
@@ -104,25 +104,11 @@ class Database(Closing):
         `AppendOnly`, and views over it keep less.
         """
         options = {"regions": regions, "observers": tuple(observers), "append_only": append_only}
-        schema = TableSchema.of(name, columns, key, **options)
-        if name.lower() in map(str.lower, self.views()):
-            raise TableExists(f"there is a view {name}; a table needs a name of its own")
-        self.store.create_table(schema)
+        self.store.create_table(TableSchema.of(name, columns, key, **options))
         return self.table(name)
 
     def drop_table(self, name: str) -> None:
         """Remove a table with its rows and its log, unless a view reads it."""
-        readers = [
-            view["name"]
-            for kind in ("view/", "replacement/")
-            for view in self.store.documents(kind).values()
-            if name.lower() in map(str.lower, view["tables"])
-        ]
-        if readers:
-            raise InUse(
-                f"table {name} is read by view {', '.join(readers)}; drop the view first, with "
-                f"DROP VIEW {readers[0]}"
-            )
         self.store.drop_table(name)
 
     def table(self, name: str) -> Table:

@@ -54,6 +54,12 @@ POINTS = {
     " 2), named_struct('p', 1, 'q', 'it''s')), (2, NULL, named_struct('p', 2, 'q', 'x'))) "
     "v(a, l, s) ON t.a = v.a",
     "pairs_with_equal_doubles": "SELECT count(DISTINCT x, a IS NULL) AS n FROM t",
+    "pairs_of_nested_values": "SELECT b, sum(c) AS s, count(DISTINCT CASE WHEN a > 2 THEN "
+    "array('p, q') ELSE array('p', 'q') END, c > 4) AS n, count(DISTINCT struct(CASE WHEN a = 1 "
+    "THEN 'null' END), c) FILTER (WHERE k > 3) AS m FROM t GROUP BY b",
+    "all_pairs_of_nested_values": "SELECT count(DISTINCT array(b), c) AS n FROM t WHERE k < 3",
+    "pairs_with_bytes": "SELECT count(DISTINCT CASE WHEN a > 2 THEN X'FF' ELSE X'FE' END, c) AS n "
+    "FROM t",
     "lists_in_windows": "SELECT k, collect_list(c) OVER (PARTITION BY b ORDER BY k) AS l, "
     "collect_list(c) OVER (ORDER BY k ROWS BETWEEN 3 PRECEDING AND 2 PRECEDING) AS e FROM t",
     "an_aggregate_of_elements": "SELECT sum(e) AS s, count(*) AS n FROM (SELECT explode(array(a, c)"

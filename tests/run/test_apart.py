@@ -73,6 +73,15 @@ def test_who_dies_again_and_again_is_not_waited_for(monkeypatch: pytest.MonkeyPa
         Processes().work({}, workers._empty(workers.node_of(NODE)))
 
 
+def test_any_number_may_have_ended_while_they_were_idle() -> None:
+    made = Processes()
+    made._idle = [_killed(apart._start()) for _ in range(apart._TRIES + 1)]
+    with pytest.raises(RuntimeError, match="KeyError"):  # which is an answer
+        made.work({}, workers._empty(workers.node_of(NODE)))
+    assert len(made._idle) == 1
+    made.close()
+
+
 def test_one_whose_pipe_is_closed_ends() -> None:
     made = Processes()
     with pytest.raises(RuntimeError, match="KeyError"):

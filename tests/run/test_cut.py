@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import everview as ev
 from everview.run import cut, maintainer
 from everview.run.engine import Engine
+from everview.stores.embedded import log
 
 
 @pytest.fixture
@@ -126,3 +129,64 @@ def test_more_than_one_epoch_may_have_is_cut_by_time(
     assert sum(sizes) == 400
     assert len(sizes) >= 6
     assert max(sizes[:5]) <= 40
+
+
+def test_beside_a_complete_view_tables_are_as_of_the_change_that_it_shows(tmp_path: Path) -> None:
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        tables = [db.create_table(name, {"id": "INT"}, "id", regions=1) for name in "abcd"]
+        start = {table.name: {0: 0} for table in tables}
+        views = [
+            {"tables": ["a"], "consistency": "complete"},
+            {"tables": ["a", "b"], "consistency": "strong"},
+            {"tables": ["b", "c"], "consistency": "strong"},
+            {"tables": ["d"], "consistency": "strong"},
+        ]
+        seen = []
+        for n in (1, 2):
+            for table in tables:
+                time.sleep(0.001)
+                table.put({"id": n})
+        while (end := cut.cut(db.store, start, views)[0]) != start:
+            start = end
+            seen.append("".join(str(end[name][0]) for name in "abcd"))
+        # d is read by no view that reads any of the others, and need not wait for them
+        assert seen == ["1002", "2112", "2222"]
+
+
+def test_an_epoch_has_few_changes_if_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut, "MOST_BYTES", 1_000_000)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        large = db.create_table("large", {"id": "INT", "text": "STRING"}, "id", regions=2)
+        small = db.create_table("small", {"id": "INT"}, "id", regions=1)
+        for i in range(40):
+            large.put([{"id": 2 * i + n, "text": "x" * 50_000} for n in range(2)])
+            small.put([{"id": n} for n in range(i, i + 500)])
+            time.sleep(0.002)
+        views = [{"tables": ["large", "small"], "consistency": "strong"}]
+        start, sizes = {"large": {0: 0, 1: 0}, "small": {0: 0}}, []
+        while (end := cut.cut(db.store, start, views)[0]) != start:
+            sizes.append(sum(end["large"].values()) - sum(start["large"].values()))
+            start = end
+        assert sum(sizes) == 80
+        assert start["small"] == {0: 20_000}
+        assert 10 <= min(sizes[:-1]) <= max(sizes) <= 20
+
+
+@pytest.mark.parametrize("consistency", ["strong", "complete"])
+def test_changes_from_before_the_clock_was_set_back_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consistency: str
+) -> None:
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        db.create_table("a", {"id": "INT"}, "id", regions=1)
+        db.table("a").put({"id": 1})
+        with monkeypatch.context() as ahead:
+            ahead.setattr(log, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**12))
+            db.table("a").put({"id": 2})
+        views = [{"tables": ["a"], "consistency": consistency}]
+        start, epochs = {"a": {0: 0}}, 0
+        while (end := cut.cut(db.store, start, views)[0]) != start:
+            start, epochs = end, epochs + 1
+        assert start == {"a": {0: 2}}
+        assert epochs == (2 if consistency == "complete" else 1)

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pytest
 from everview.errors import Superseded
 from everview.operators.base import State
 from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.lease import WORK
+from everview.stores.embedded.lease import WORK, locked
 
 LEASE = 1.0
 HOLD = """
@@ -218,3 +218,44 @@ def test_a_process_ends_although_a_thread_of_it_holds_the_lease(store: EmbeddedS
     with child(HOLD_IN_A_THREAD, store) as holder:
         assert said(holder) == "held 1"
         assert holder.wait(30) == 0
+
+
+@contextmanager
+def forked() -> Iterator[None]:
+    """A child that was forked before the block, and does nothing until it ends."""
+    process = os.fork()
+    if process == 0:
+        while True:
+            time.sleep(60)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def test_a_child_forked_meanwhile_keeps_no_lock(store: EmbeddedStore) -> None:
+    path = os.path.join(store.path, "lock")
+    with ExitStack() as children:
+        with store.leases.held(WORK, 60.0, lambda holder: None) as first, locked(path):
+            children.enter_context(forked())
+        with locked(path, 1.0):
+            pass
+        begun = time.monotonic()
+        with store.leases.held(WORK, LEASE, lambda holder: None) as second:
+            assert time.monotonic() - begun < LEASE
+        assert first == second, "nobody had to be superseded"
+
+
+def test_a_child_that_leaves_the_block_lets_go_of_nothing(store: EmbeddedStore) -> None:
+    path = os.path.join(store.path, "lock")
+    process = 0
+    with suppress(SystemExit), locked(path):
+        process = os.fork()
+        if process == 0:
+            sys.exit()
+        os.waitpid(process, 0)
+        with pytest.raises(TimeoutError), locked(path, 0.1):
+            pass
+    if process == 0:
+        os._exit(0)

@@ -9,6 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.errors import DataError
+
+MOST_BYTES = 2**31 - 1  # that one of Arrow's arrays of texts has room for
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -34,9 +37,27 @@ _SHORT = 32  # bytes
 
 def binary_array(data: Any, offsets: npt.NDArray[Any]) -> pa.BinaryArray:
     """A binary array over existing bytes."""
+    check_size(int(offsets[-1]))
     offsets = np.ascontiguousarray(offsets, dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def check_size(size: int) -> None:
+    """Raises `DataError` if so many bytes of rows are more than can be had at once."""
+    if size > MOST_BYTES:
+        raise DataError(
+            f"{size:,} bytes of rows would be needed at once, and {MOST_BYTES:,} are the most; "
+            "take fewer rows, or fewer or shorter columns"
+        )
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table, of which there are some, as one batch."""
+    first, *others = table.combine_chunks().to_batches()
+    if others:
+        check_size(table.nbytes)
+    return first
 
 
 def fixed_binary(matrix: npt.NDArray[Any], width: int) -> pa.BinaryArray:

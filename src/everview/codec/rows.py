@@ -25,6 +25,7 @@ from everview.codec.buffers import (
     aligned,
     array_of,
     binary_array,
+    check_size,
     data_of,
     fixed_binary,
     fold,
@@ -93,6 +94,7 @@ class RowCodec:
             else:
                 fixed[f"c{i}"] = values_of(array)
         padding = -(self.dtype.itemsize + end) % self.multiple
+        check_size(int(self.dtype.itemsize * count + end.sum() + padding.sum()))
         parts = [fixed_binary(fixed, self.dtype.itemsize), *strings, zeros(padding)]
         return pc.binary_join_element_wise(*parts, _EMPTY)
 
@@ -111,6 +113,7 @@ class RowCodec:
         """As `decode`, of rows that are known to be right and of this version."""
         if len(starts) == 0:
             return [pa.array([], self.columns[i].type) for i in columns]
+        check_size(len(data))
         plain = [i for i in columns if i not in self.variable]
         fields = self._fields(data, starts, ["nulls", "ends", *(f"c{i}" for i in plain)])
         nulls = fields["nulls"]
@@ -214,6 +217,8 @@ class Encoded:
 def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
     """Rows side by side, and where each starts."""
     joined = pa.array(rows, pa.binary())
+    if isinstance(joined, pa.ChunkedArray):
+        check_size(joined.nbytes)
     offsets = offsets_of(joined).astype(np.int64)
     return data_of(joined)[: offsets[-1]], offsets[:-1]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.codec.buffers import one_batch
 from everview.codec.groups import GroupCodec
 from everview.codec.nested import normal
 from everview.codec.rows import BareCodec, join
@@ -111,7 +112,7 @@ class AggregateOperator(Operator):
             raise Damaged("an aggregate has lost more rows of a group than it had")
         if self._node.groups:
             exists = (rows > 0).astype(np.int64)
-        values = self._codec.encode(after.combine_chunks().to_batches()[0]).to_pylist()
+        values = self._codec.encode(one_batch(after)).to_pylist()
         state.put_many(keys, [v if e else b"" for v, e in zip(values, exists, strict=True)])
         least_after = self._least(keys, state)
         went = weighted(self._results(groups, before, least_before), -existed)

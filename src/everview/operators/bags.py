@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.codec.buffers import GOLDEN, ascending
+from everview.codec.buffers import GOLDEN, ascending, one_batch
 from everview.codec.rows import BareCodec, join
 from everview.delta import weights_of
 from everview.operators.base import State
@@ -25,10 +25,10 @@ class BagRows:
         self.schema = pa.schema([pa.field(c.name, c.type) for c in columns])
 
     def encode(self, rows: pa.Table) -> pa.BinaryArray:
-        chosen = rows.select([column.name for column in self._columns]).combine_chunks()
+        chosen = rows.select([column.name for column in self._columns])
         if chosen.num_columns == 0 or chosen.num_rows == 0:
             return pa.array([b""] * rows.num_rows, pa.binary())
-        return self._codec.encode(chosen.to_batches()[0])
+        return self._codec.encode(one_batch(chosen))
 
     def decode(self, rows: list[bytes]) -> pa.Table:
         if not self._columns:

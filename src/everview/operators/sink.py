@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from everview.codec import RowCodec
+from everview.codec.buffers import one_batch
 from everview.codec.groups import GroupCodec
 from everview.codec.point import PointDecoder
 from everview.codec.rows import Encoded, join
@@ -87,8 +88,8 @@ class ViewSink:
         return counts
 
     def _encode(self, rows: pa.Table, counts: np.ndarray) -> list[bytes]:
-        whole = rows.append_column(COUNT, pa.array(counts)).combine_chunks()
-        encoded = Encoded(self._rows.encode(whole.to_batches()[0]))
+        whole = rows.append_column(COUNT, pa.array(counts))
+        encoded = Encoded(self._rows.encode(one_batch(whole)))
         encoded.stamp(0)
         listed: list[bytes] = encoded.rows.to_pylist()
         return listed

@@ -41,13 +41,15 @@ class Processes:
     def work(self, task: Document, rows: pa.Table) -> pa.Table:
         """What a process gives for a task, or its error."""
         with self._free:
-            for _ in range(_TRIES):
-                process = self._idle.pop() if self._idle else _start()
+            failed = 0
+            while failed < _TRIES:
+                process, is_new = self._process()
                 try:
                     answer, given = _ask(process, task, rows)
                 except (OSError, EOFError):
                     process.kill()
                     _end(process)
+                    failed += is_new  # others may have ended since they were idle
                     continue
                 self._idle.append(process)
                 if "error" in answer:
@@ -55,6 +57,13 @@ class Processes:
                     raise kind(answer["message"])
                 return given
         raise EngineFailed(f"{_TRIES} processes for a shard ended before their work was done")
+
+    def _process(self) -> tuple[subprocess.Popen[bytes], bool]:
+        """One to work, and whether it is new."""
+        try:
+            return self._idle.pop(), False
+        except IndexError:
+            return _start(), True
 
     def close(self) -> None:
         """End those that are idle."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from everview.view import oldest_pending
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 Positions = dict[str, dict[int, int]]
 MOST_CHANGES = 500_000
+MOST_BYTES = 512 << 20  # of their images
 _SHORT = 1000  # µs
 
 
@@ -21,24 +23,26 @@ def cut(
 ) -> tuple[Positions, int]:
     """How far the epoch goes, and the time of that: now, or as far as one epoch may.
 
-    Of the tables that views of consistency 'complete' read, it has the oldest change alone.
+    Of the tables that views of consistency 'complete' read, it has the oldest change alone; and of
+    those that some view reads together with them, what was made until then.
     """
     used = {table for view in views for table in view["tables"]}
     now = time_now()
     end = positions_at(store, start, used, now)
-    if _changes(start, end) > MOST_CHANGES:
+    is_too_much = _measure(store, start, end)
+    if is_too_much(end):
         oldest = oldest_pending(store, used)
         assert oldest is not None
-        low, high = round(oldest.timestamp() * 1e6), now
+        low, high = _micros(oldest), now
         while high - low > _SHORT:
             middle = (low + high) // 2
-            if _changes(start, positions_at(store, start, used, middle)) > MOST_CHANGES:
+            if is_too_much(positions_at(store, start, used, middle)):
                 high = middle
             else:
                 low = middle
         end, now = positions_at(store, start, used, low), low
-    complete = [view["tables"] for view in views if view["consistency"] == "complete"]
-    return end | _one_change(store, start, {t for tables in complete for t in tables}), now
+    complete = {t for v in views if v["consistency"] == "complete" for t in v["tables"]}
+    return end | _one_change(store, start, complete, _read_together(views, complete), now), now
 
 
 def positions_at(store: EmbeddedStore, start: Positions, used: set[str], time: int) -> Positions:
@@ -50,22 +54,53 @@ def positions_at(store: EmbeddedStore, start: Positions, used: set[str], time: i
     }
 
 
-def _one_change(store: EmbeddedStore, start: Positions, tables: set[str]) -> Positions:
-    """Positions of the tables after their oldest pending change."""
+def _one_change(
+    store: EmbeddedStore, start: Positions, tables: set[str], together: set[str], upto: int
+) -> Positions:
+    """Positions after the oldest pending change of some tables, and of those read together with
+    them at its time; none if it was made after a time."""
     times = [
-        (time, table, region)
+        (_micros(time), table, region)
         for table in tables
         for region, time in store.times_after(table, start[table]).items()
     ]
-    end = {table: start[table] for table in tables}
-    if times:
-        _, table, region = min(times)
-        end[table] = start[table] | {region: start[table][region] + 1}
-    return end
+    made, table, region = min(times, default=(0, "", 0))
+    if made > time_now():  # before the clock was set back
+        made = upto
+    if not times or made > upto:
+        return {}
+    end = positions_at(store, {one: start[one] for one in together}, together, made)
+    end |= {one: start[one] for one in tables}
+    return end | {table: start[table] | {region: start[table][region] + 1}}
 
 
-def _changes(start: Positions, end: Positions) -> int:
-    return sum(end[t][r] - start[t][r] for t in start for r in start[t])
+def _read_together(views: Iterable[Mapping[str, Any]], tables: set[str]) -> set[str]:
+    """The tables, those that a view reads beside one of them, and so on."""
+    found = tables
+    while True:
+        read = [set(view["tables"]) for view in views if not found.isdisjoint(view["tables"])]
+        wider = found.union(*read)
+        if wider == found:
+            return found
+        found = wider
+
+
+def _measure(store: EmbeddedStore, start: Positions, end: Positions) -> Callable[[Positions], bool]:
+    """Tells of an end up to this one whether there is more until there than an epoch may have; of
+    bytes, as many as some of the changes have."""
+    places = [(t, r) for t in start for r in start[t] if end[t][r] > start[t][r]]
+    bytes_ = {(t, r): store.bytes_of_changes(t, r, start[t][r], end[t][r]) for t, r in places}
+
+    def is_too_much(end: Positions) -> bool:
+        changes = {(t, r): end[t][r] - start[t][r] for t, r in places}
+        size = sum(bytes_[place] * number for place, number in changes.items())
+        return sum(changes.values()) > MOST_CHANGES or size > MOST_BYTES
+
+    return is_too_much
+
+
+def _micros(time: datetime) -> int:
+    return round(time.timestamp() * 1e6)
 
 
 def time_now() -> int:

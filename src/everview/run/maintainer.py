@@ -37,6 +37,7 @@ from everview.run.watching import Epoch, Watcher
 from everview.run.workers import Step
 from everview.stores.embedded import unsynced
 from everview.stores.embedded.lease import ASIDE_SECONDS, LEASE_SECONDS, WORK
+from everview.view import View as Handle
 from everview.view import age_of, oldest_pending
 
 if TYPE_CHECKING:
@@ -146,11 +147,10 @@ def alone(store: EmbeddedStore) -> Iterator[int]:
         yield token
 
 
-def forget_views(store: EmbeddedStore, names: list[str]) -> None:
+def forget_views(store: EmbeddedStore, names: list[str], token: int) -> None:
     """Stop maintaining views, and keeping what no other view needs: state and logs."""
-    with alone(store) as token:
-        kinds = ("view", "replacement")
-        _change_views(store, token, {f"{kind}/{n.lower()}": None for kind in kinds for n in names})
+    kinds = ("view", "replacement")
+    _change_views(store, token, {f"{kind}/{n.lower()}": None for kind in kinds for n in names})
 
 
 def _change_views(store: EmbeddedStore, token: int, changes: dict[str, View | None]) -> None:
@@ -173,6 +173,7 @@ def _change_views(store: EmbeddedStore, token: int, changes: dict[str, View | No
 def rebuild_view(store: EmbeddedStore, name: str) -> None:
     """Have a view made anew by the next `maintain`, and those that share state with it."""
     with alone(store) as token:
+        name = Handle(store, name).name  # unless it went meanwhile
         views = store.documents("view/")
         states = set(views[f"view/{name.lower()}"]["states"].values())
         affected = {

@@ -35,6 +35,7 @@ from everview.run.memory import tidied
 from everview.run.turns import in_turn, turn
 from everview.schema import Column, is_nested
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.files import identity
 from everview.stores.embedded.state import ShardState
 
 SHARD, SIDE = "_shard", "_side"
@@ -130,8 +131,13 @@ class Task:
     inputs: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
 
 
-@lru_cache(8)
 def open_store(db: str, durability: str, readonly: bool) -> EmbeddedStore:
+    """The store, opened once; anew if the database was deleted and another made in its place."""
+    return _opened_store(db, durability, readonly, identity(db))
+
+
+@lru_cache(8)
+def _opened_store(db: str, durability: str, readonly: bool, made: object) -> EmbeddedStore:
     return EmbeddedStore(db, durability=durability, readonly=readonly)
 
 

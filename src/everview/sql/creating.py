@@ -37,14 +37,25 @@ Document = dict[str, Any]
 def create(db: Database, statement: Statement) -> Result:
     creation = Creation.of(statement)
     _check_name(creation.name)
+    while True:
+        try:
+            return _created(db, creation)
+        except TableExists:
+            # another may have created it while this one was planned
+            came = db.store.document(f"view/{creation.name.lower()}") is not None
+            if not came or not (creation.replaces or creation.lenient):
+                raise
+
+
+def _created(db: Database, creation: Creation) -> Result:
     key = f"view/{creation.name.lower()}"
     if creation.lenient and db.store.document(key) is not None:
         return Result(message=f"view {creation.name} exists already")
     with _others_waiting(db, creation) as token:
         view = define(db, creation)
         over = ", ".join([*view["tables"], *view["views"].values()]) or "constants"
-        if db.store.document(key) is None:
-            db.store.store_documents({key: view}, token)
+        if token is None or not creation.replaces or db.store.document(key) is None:
+            db.store.store_views({key: view}, token, created=view["name"])
             return Result(message=f"view {view['name']} created over {over}; maintain() loads it")
         changed = _with_readers(db, view)
         _replace(db, changed, token)
@@ -215,7 +226,7 @@ def _replace(db: Database, views: Mapping[str, Document], token: int | None) -> 
         changes[f"replacement/{name.lower()}"] = view | {"root": root} if beside else None
         if not beside:
             changes[f"view/{name.lower()}"] = view
-    db.store.store_documents(changes, token)
+    db.store.store_views(changes, token)
 
 
 def rename(db: Database, statement: Statement, at: int) -> Result:
@@ -230,6 +241,7 @@ def rename(db: Database, statement: Statement, at: int) -> Result:
     _check_name(words[at + 3])
     old, new = db.view(words[at]).name, words[at + 3]
     with alone(db.store) as token:
+        db.view(old)  # unless it went meanwhile
         taken = {name.lower() for name in (*db.tables(), *db.views())} - {old.lower()}
         if new.lower() in taken:
             raise TableExists(f"there is a table or view {new} already; choose another name")
@@ -243,5 +255,6 @@ def rename(db: Database, statement: Statement, at: int) -> Result:
                     changes[f"{kind}/{new.lower()}"] = view | {"name": new, "views": inner} | root
                 elif inner != view["views"] or root:
                     changes[key] = view | {"views": inner} | root
-        db.store.store_documents(changes, token)
+        created = None if new.lower() == old.lower() else new
+        db.store.store_views(changes, token, created)
     return Result(message=f"view {old} is now {new}")

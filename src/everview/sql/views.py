@@ -84,18 +84,19 @@ def _name(statement: Statement, words: list[str], at: int = 1) -> str:
 
 
 def _drop(db: Database, statement: Statement, at: int) -> Result:
-    from everview.run.maintainer import forget_views
+    from everview.run.maintainer import alone, forget_views
 
     name, cascade = _dropped(db, statement, at)
     if name is None:
         return Result(message="there was no such view")
-    gone = [name, *views_over(db, name)]
-    if len(gone) > 1 and not cascade:
-        raise InUse(
-            f"view {name} is read by view {', '.join(gone[1:])}; drop all of them with DROP VIEW "
-            f"{name} CASCADE"
-        )
-    forget_views(db.store, gone)
+    with alone(db.store) as token:  # so that nobody plans another over them
+        gone = [name, *views_over(db, name)]
+        if len(gone) > 1 and not cascade:
+            raise InUse(
+                f"view {name} is read by view {', '.join(gone[1:])}; drop all of them with DROP "
+                f"VIEW {name} CASCADE"
+            )
+        forget_views(db.store, gone, token)
     return Result(message=f"view{'s' * (len(gone) > 1)} {', '.join(gone)} dropped")
 
 

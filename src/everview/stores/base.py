@@ -147,7 +147,8 @@ class Store(ABC):
 
     @abstractmethod
     def drop_table(self, table: str) -> None:
-        """Remove a table, its rows and its log, from every process's view at once."""
+        """Remove a table, its rows and its log, from every process's view at once. Raises
+        `TableNotFound`, and `InUse` if a view reads it."""
 
     @abstractmethod
     def add_columns(self, table: str, columns: Sequence[Column]) -> None:

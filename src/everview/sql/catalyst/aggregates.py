@@ -153,9 +153,10 @@ class _Calls:
             self.given.choices.add(name)
         pairs_once = expression.isDistinct() and INCREMENTAL.get(name) in _OF_PAIRS
         of_structs = INCREMENTAL.get(name) in _ANY_OF and pa.types.is_struct(column.type)
-        if name in INCREMENTAL and not pairs_once and not of_structs:
+        recomputed = of_structs or _tells_nested_apart(expression)
+        if name in INCREMENTAL and not pairs_once and not recomputed:
             return self.kept.setdefault(self._call(expression, INCREMENTAL[name]), column)
-        if name in BY_TOUCHED_GROUP or of_structs:
+        if name in BY_TOUCHED_GROUP or recomputed:
             return self.recomputed.setdefault(self._text(expression), column)
         if name in APPROXIMATE:
             raise UnsupportedSql(
@@ -212,7 +213,7 @@ class _Calls:
         texts = self.given.expressions
         there = [f"({texts.text(one)}) IS NOT NULL" for one in arguments if one.nullable()]
         wanted = " AND ".join([*there, *([f"({condition})"] if condition else [])]) or "true"
-        told = [f"CAST({same_bits(texts.text(one), sql_type(one))} AS STRING)" for one in arguments]
+        told = [_told(texts.text(one), sql_type(one)) for one in arguments]
         parts = ", ".join(f"length({one}), ':', {one}" for one in told)
         text = f"CASE WHEN {wanted} THEN {f'concat({parts})' if distinct else '1'} END"
         type_ = pa.string() if distinct else pa.int32()
@@ -251,6 +252,19 @@ class _Calls:
         made = function.withNewChildren(texts.sequence(children))
         text = texts.aggregate(made, expression.isDistinct())
         return f"sort_array({text})" if kind(function) in _LISTS else text
+
+
+def _tells_nested_apart(expression: Any) -> bool:
+    """Whether it counts the distinct ones of several arguments, which no text tells apart if they
+    are nested: that of array('a, b') is that of array('a', 'b')."""
+    arguments = list(each(expression.aggregateFunction().children()))
+    nested = [one for one in arguments if kind(one.dataType()) in ("ArrayType", "StructType")]
+    return bool(expression.isDistinct() and len(arguments) > 1 and nested)
+
+
+def _told(text: str, type_: str) -> str:
+    """A text of a value, the same for equal values only; bytes need not be text."""
+    return f"hex({text})" if type_ == "BINARY" else f"CAST({same_bits(text, type_)} AS STRING)"
 
 
 def by(function: str, shown: tuple[str, Any], compared: tuple[str, Any]) -> str:

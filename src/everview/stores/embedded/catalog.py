@@ -15,7 +15,7 @@ from typing import Any
 
 import lmdb
 
-from everview.errors import TableExists, TableNotFound, meant
+from everview.errors import InUse, TableExists, TableNotFound, meant
 from everview.schema import TableSchema
 from everview.stores.embedded import lease, unsynced
 from everview.stores.embedded.environment import Environment
@@ -60,7 +60,7 @@ class Catalog:
             return sorted(schema.name for schema in self._all(txn))
 
     def create(self, schema: TableSchema, make: Callable[[Layout], None]) -> None:
-        """Define a table when `make` has made its files."""
+        """Define a table when `make` has made its files. Raises `TableExists`."""
         key = _document_key(schema.name)
 
         def define(txn: lmdb.Transaction) -> None:
@@ -69,6 +69,8 @@ class Catalog:
                     f"table {schema.name} exists already; drop it first, "
                     "or use CREATE TABLE IF NOT EXISTS"
                 )
+            if self._document_in(txn, _view_key(schema.name)) is not None:
+                raise TableExists(f"there is a view {schema.name}; a table needs a name of its own")
             number = int(txn.get(_NEXT, b"1", db=self._documents))
             directory = f"{number:06d}"
             make(self._layout_of(schema, directory))
@@ -94,9 +96,16 @@ class Catalog:
         self.environment.sync()
 
     def drop(self, table: str) -> None:
-        """Forget a table and remove its files, and those of drops that did not finish."""
+        """Forget a table and remove its files, and those of drops that did not finish. Raises
+        `InUse` if a view reads it."""
 
         def forget(txn: lmdb.Transaction) -> set[str]:
+            readers = self._readers(txn, table)
+            if readers:
+                raise InUse(
+                    f"table {table} is read by view {', '.join(readers)}; drop the view first, "
+                    f"with DROP VIEW {readers[0]}"
+                )
             if not txn.delete(_document_key(table), db=self._documents):
                 raise self._missing(txn, table)
             used = {json.loads(document)["directory"] for _, document in self._items_in(txn)}
@@ -107,6 +116,12 @@ class Catalog:
         self.environment.sync()
         for name in unused:
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+    def _readers(self, txn: lmdb.Transaction, table: str) -> list[str]:
+        """The views that read a table, or are about to."""
+        kinds = [self._documents_of(txn, kind) for kind in ("view/", "replacement/")]
+        views = [view for kind in kinds for view in kind.values()]
+        return [v["name"] for v in views if table.lower() in map(str.lower, v["tables"])]
 
     def document(self, name: str) -> dict[str, Any] | None:
         """A JSON document that is not a table's definition; not to be changed in place."""
@@ -161,18 +176,53 @@ class Catalog:
 
         With a token only while that is the lease's; else raises `Superseded`.
         """
+        self.environment.update(lambda txn: self._store_in(txn, changes, token))
+
+    def store_views(
+        self,
+        changes: Mapping[str, dict[str, Any] | None],
+        token: int | None = None,
+        created: str | None = None,
+    ) -> None:
+        """As `store_documents`, of views that were just planned.
+
+        Raises `TableNotFound` if a table that one of them reads is gone by now, and `TableExists`
+        if there is a table or view by the name of the one that is `created`.
+        """
 
         def store(txn: lmdb.Transaction) -> None:
-            if token is not None:
-                found = txn.get(_OTHER + lease.DOCUMENT.encode(), db=self._documents)
-                lease.check(token, (json.loads(found) if found else lease.FIRST)["token"])
-            for name, document in changes.items():
-                if document is None:
-                    txn.delete(_OTHER + name.encode(), db=self._documents)
-                else:
-                    self._store(txn, _OTHER + name.encode(), document)
+            if created is not None:
+                self._check_free(txn, created)
+            for view in changes.values():
+                for table in view["tables"] if view else ():
+                    self._layout_in(txn, table)
+            self._store_in(txn, changes, token)
 
         self.environment.update(store)
+
+    def _check_free(self, txn: lmdb.Transaction, name: str) -> None:
+        if self._get(txn, _document_key(name)) is not None:
+            raise TableExists(f"there is a table {name}; a view needs a name of its own")
+        if self._document_in(txn, _view_key(name)) is not None:
+            raise TableExists(
+                f"view {name} exists already; write CREATE OR REPLACE MATERIALIZED VIEW {name}, or "
+                f"drop it first with DROP VIEW {name}"
+            )
+
+    def _store_in(
+        self,
+        txn: lmdb.Transaction,
+        changes: Mapping[str, dict[str, Any] | None],
+        token: int | None,
+    ) -> None:
+        if token is not None:
+            found = txn.get(_OTHER + lease.DOCUMENT.encode(), db=self._documents)
+            lease.check(token, (json.loads(found) if found else lease.FIRST)["token"])
+        for name, document in changes.items():
+            if document is None:
+                txn.delete(_OTHER + name.encode(), db=self._documents)
+            else:
+                self._store(txn, _OTHER + name.encode(), document)
 
     def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, Any]) -> None:
         txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)

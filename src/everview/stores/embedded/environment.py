@@ -26,6 +26,10 @@ DURABILITIES = ("always", "interval", "never")
 SYNC_SECONDS = 1.0
 READER_CHECK_SECONDS = 1.0
 MAP_SIZE = 16 << 30
+SMALL_MAP = (
+    1 << 30
+)  # for each environment, where there are so many that maps fill what can be mapped
+MANY_MAPS = 1000
 MAX_READERS = 1024
 PATIENCE = 10.0
 MANY = 100
@@ -42,7 +46,8 @@ class Environment:
 
     `reading` and `writing` give transactions; a write commits when its block ends and aborts when
     it raises. A full map raises lmdb.MapFullError, after which `grow` makes room; `update` does
-    both. Opening one that isn't there raises `Damaged` unless it is to be created.
+    both. With `is_small` the map has its size only when that is needed. Opening one that isn't
+    there raises `Damaged` unless it is to be created.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Environment:
         map_size: int,
         readonly: bool,
         create: bool,
+        is_small: bool = False,
     ) -> None:
         self.path = path
         self.durability = durability
@@ -61,6 +67,7 @@ class Environment:
         self._process = os.getpid()
         self._names = names
         self._map_size = map_size
+        self._first_map = min(map_size, SMALL_MAP) if is_small else map_size
         self._create = create
         self._gate = threading.Condition()
         self._transactions: set[lmdb.Transaction] = set()
@@ -70,6 +77,7 @@ class Environment:
         self.patience = 0.0
         self._unsynced_since: float | None = None
         self._sync_at = 0.0
+        self._sync_turn = threading.Lock()
         self._readers_checked = time.monotonic()
         self._open()
 
@@ -78,7 +86,7 @@ class Environment:
             self._prepare_files()
             self.lmdb = lmdb.open(
                 self.path,
-                map_size=self._map_size,
+                map_size=self._first_map,
                 max_dbs=len(self._names),
                 max_readers=MAX_READERS,
                 sync=self.durability == "always",
@@ -88,6 +96,7 @@ class Environment:
             )
             self.lmdb.reader_check()
             self.dbs = self._databases()
+            self._file = _identity(self.path)
         except (*_UNREADABLE, lmdb.NotFoundError, FileNotFoundError) as error:
             raise self._gone(error) from error
         except (lmdb.Error, OSError) as error:
@@ -100,6 +109,8 @@ class Environment:
                     f"{self.path} can't be opened: {error}; also who only reads a database writes "
                     "its lock files: get the right to write there, or read a copy"
                 ) from error
+            if any(os.strerror(code) in str(error) for code in (errno.EMFILE, errno.ENFILE)):
+                raise too_many_files(self.path) from error
             if "already open" in str(error):
                 raise DatabaseError(
                     f"{self.path} was being read or written when this process was forked, so it "
@@ -107,7 +118,7 @@ class Environment:
                 ) from error
             raise DatabaseError(
                 f"{self.path} can't be opened: {error}. If address space is limited here, open "
-                f"the database with a smaller map_size than {self._map_size:,} bytes."
+                f"the database with a smaller map_size than {self._first_map:,} bytes."
             ) from error
 
     def _prepare_files(self) -> None:
@@ -233,6 +244,14 @@ class Environment:
             if self._retired and not self._active:
                 self.lmdb.close()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its files were removed, and perhaps others are in their place."""
+        try:
+            return _identity(self.path) != self._file
+        except OSError:
+            return True
+
     def retire(self) -> None:
         """Close it when the transactions of this process have ended; its files are gone then."""
         with self._gate:
@@ -272,7 +291,7 @@ class Environment:
     def grow(self) -> None:
         """Double the map; waits for this process's transactions on it to end."""
         self.lmdb.reader_check()
-        self._resize(int(self.lmdb.info()["map_size"]) * 2)
+        self._resize(max(int(self.lmdb.info()["map_size"]) * 2, self._map_size))
 
     def _resize(self, size: int) -> None:
         with self._alone("grown, although it is full,"):
@@ -307,25 +326,26 @@ class Environment:
         environment with `patience` is synced later while it is written again and again: its pages
         are written by then, and a sync would wait for each.
         """
-        if self._unsynced_since is None:
+        with self._sync_turn:
+            if self._unsynced_since is None:
+                return True
+            if until is not None and self._sync_at > until:
+                return False
+            self._unsynced_since, since = None, self._unsynced_since
+            try:
+                with _unforked:
+                    self.lmdb.sync(True)
+            except lmdb.Error as error:
+                self._unsynced_since = since
+                with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
+                    note.write(str(error))
+                raise WriteError(
+                    f"{self.path} could not be synced: {error}. What was written is there, but may "
+                    "not survive a crash of the machine."
+                ) from error
+            with suppress(OSError):
+                os.unlink(os.path.join(self.path, SYNC_FAILED))
             return True
-        if until is not None and self._sync_at > until:
-            return False
-        self._unsynced_since, since = None, self._unsynced_since
-        try:
-            with _unforked:
-                self.lmdb.sync(True)
-        except lmdb.Error as error:
-            self._unsynced_since = since
-            with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
-                note.write(str(error))
-            raise WriteError(
-                f"{self.path} could not be synced: {error}. What was written is there, but may not "
-                "survive a crash of the machine."
-            ) from error
-        with suppress(OSError):
-            os.unlink(os.path.join(self.path, SYNC_FAILED))
-        return True
 
     def size_on_disk(self) -> int:
         return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
@@ -333,7 +353,9 @@ class Environment:
     def close(self) -> None:
         with suppress(WriteError):
             self.sync()
-        self.lmdb.close()
+        with self._sync_turn:  # who comes now finds nothing to sync
+            self._unsynced_since = None
+            self.lmdb.close()
 
     def after_fork(self) -> None:
         """In a child: close it to open it anew, or if it was in use, never touch it again.
@@ -366,10 +388,14 @@ class _Registry:
         path = os.path.realpath(path)
         with self.lock:
             found = self._open.get(path)
+            if found is not None and found.is_gone:
+                self._open.pop(path).retire()
+                found = None
             if found is None:
                 if len(self._open) == MANY:
                     _raise_limit()
-                found = Environment(path, names, durability, map_size, readonly, create)
+                is_small = len(self._open) >= MANY_MAPS
+                found = Environment(path, names, durability, map_size, readonly, create, is_small)
                 self._open[path] = found
             elif not readonly and found.readonly:
                 found.durability = durability
@@ -388,6 +414,15 @@ class _Registry:
             if environment.holders == 0 and self._open.get(environment.path) is environment:
                 del self._open[environment.path]
                 environment.close()
+
+    def let_go(self, environment: Environment) -> None:
+        """As `release`, of one whose files are gone; who reads it may end."""
+        with self.lock:
+            environment.holders -= 1
+            if environment.holders == 0:
+                if self._open.get(environment.path) is environment:
+                    del self._open[environment.path]
+                environment.retire()
 
     def remove(self, directory: str) -> None:
         """Delete a directory, and let go of all environments below it."""
@@ -418,8 +453,22 @@ class _Registry:
             environment.after_fork()
 
 
+def _identity(path: str) -> tuple[int, int]:
+    """What tells the files of an environment from others that are made in their place."""
+    found = os.stat(os.path.join(path, "data.mdb"))
+    return found.st_dev, found.st_ino
+
+
+def too_many_files(path: str) -> DatabaseError:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DatabaseError(
+        f"{path} can't be opened: this process may have {soft:,} files open, and a region of a "
+        "table or a shard of a view takes four; allow it more, for example with ulimit -n"
+    )
+
+
 def _raise_limit() -> None:
-    """Let this process open as many files as it may; each environment has three."""
+    """Let this process open as many files as it may; each environment has three or four."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

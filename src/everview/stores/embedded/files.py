@@ -50,6 +50,15 @@ def open_directory(path: str, create: bool, make_catalog: Callable[[], None]) ->
     return lock
 
 
+def identity(path: str) -> tuple[int, int] | None:
+    """What tells a database from one that is made in its place; None if there is none."""
+    try:
+        found = os.stat(os.path.join(path, _NAME))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _check_format(path: str, lock: int) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

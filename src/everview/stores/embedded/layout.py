@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from everview.codec import KeyCodec, TableCodec
-from everview.codec.buffers import Ints, offsets_of
+from everview.codec.buffers import Ints, offsets_of, one_batch
 from everview.errors import Damaged, Outdated
 from everview.schema import TableSchema
 
@@ -103,8 +103,7 @@ class Layout:
 
     def encode_row(self, row: pa.Table) -> bytes:
         """A single row, without a version."""
-        batch = row.combine_chunks().to_batches()[0]
-        return self.rows.encode(batch)[0].as_py()  # type: ignore[no-any-return]
+        return self.rows.encode(one_batch(row))[0].as_py()  # type: ignore[no-any-return]
 
     def arrow(self, positions: Sequence[int]) -> pa.Schema:
         return pa.schema([self.schema.arrow.field(i) for i in positions])

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everview.errors import StoreFull, Superseded
+from everview.stores.embedded.environment import too_many_files
 
 if TYPE_CHECKING:
     from everview.stores.embedded.catalog import Catalog
@@ -62,7 +63,7 @@ class Leases:
         that is. One that doesn't beat for so many seconds loses it.
         """
         file, token = self._wait(role, seconds, waiting)
-        ended = threading.Event()
+        process, ended = os.getpid(), threading.Event()
         beats = threading.Thread(
             target=_beat, args=(file, ended), name="everview lease", daemon=True
         )
@@ -72,7 +73,7 @@ class Leases:
         finally:
             ended.set()
             beats.join()
-            os.close(file)
+            _let_go(file, process)
 
     @contextmanager
     def held_if_free(self, role: str) -> Iterator[int | None]:
@@ -81,30 +82,21 @@ class Leases:
         There are no beats: who waits for it takes it after a while.
         """
         token = self.token
-        file = _opened(self._directory / f"{role}.{token}")
-        try:
+        with _file(self._directory / f"{role}.{token}") as file:
             yield token if _lock(file) and token == self.token else None
-        finally:
-            os.close(file)
 
     def is_wanted(self, role: str) -> bool:
         """Whether anyone waits for the lease."""
-        file = _opened(self._wanted(role))
-        try:
+        with _file(self._wanted(role)) as file:
             return not _lock(file)
-        finally:
-            os.close(file)
 
     def _wanted(self, role: str) -> Path:
         """A file that is locked by whoever waits."""
         return self._directory / f"{role}.wanted"
 
     def _wait(self, role: str, seconds: float, waiting: Callable[[str], None]) -> tuple[int, int]:
-        wanted = _opened(self._wanted(role))
-        try:
+        with _file(self._wanted(role)) as wanted:
             return self._wait_asking(role, seconds, waiting, wanted)
-        finally:
-            os.close(wanted)
 
     def _wait_asking(
         self, role: str, seconds: float, waiting: Callable[[str], None], wanted: int
@@ -160,8 +152,7 @@ def locked(path: str, patience: float = inf) -> Iterator[None]:
 
     Raises `TimeoutError` if one is for so many seconds.
     """
-    file = _opened(path)
-    try:
+    with _file(path) as file:
         deadline = time.monotonic() + patience
         while not _lock(file):
             if patience == inf:
@@ -171,8 +162,27 @@ def locked(path: str, patience: float = inf) -> Iterator[None]:
             else:
                 time.sleep(_LOOK_SECONDS)
         yield
+
+
+@contextmanager
+def _file(path: str | Path) -> Iterator[int]:
+    """A file to be locked, open inside the block."""
+    file, process = _opened(path), os.getpid()
+    try:
+        yield file
     finally:
-        os.close(file)
+        _let_go(file, process)
+
+
+def _let_go(file: int, process: int) -> None:
+    """Close a file that the process may have locked.
+
+    A child that it forked meanwhile has the file open too, and would keep the lock; if this is that
+    child, the lock is not its own to release.
+    """
+    if os.getpid() == process:
+        fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)
 
 
 def _opened(path: str | Path) -> int:
@@ -181,6 +191,8 @@ def _opened(path: str | Path) -> int:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(f"{path} can't be created: {error.strerror}; make room") from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise too_many_files(str(path)) from error
         raise
 
 

@@ -29,7 +29,9 @@ from everview.errors import Damaged
 
 LOG_FORMAT = 1
 CHUNK_ROWS = 2048
+CHUNK_BYTES = 32 << 20  # of the images in a chunk of more than one change
 READ_BYTES = 16 << 20
+_LOOKS = 16
 _HEADER = struct.Struct("<BBHIQqII")
 _SEQUENCE = struct.Struct(">Q")
 _HEADER_TYPE = np.dtype(
@@ -64,8 +66,7 @@ def append(
         old_lengths = np.fromiter(map(len, before), np.uint32, len(before))
     if after is not None:
         new_lengths = after.lengths
-    for start in range(0, len(before), CHUNK_ROWS):
-        stop = min(start + CHUNK_ROWS, len(before))
+    for start, stop in _chunks(old_lengths, new_lengths):
         parts = [
             np.concatenate([old_lengths[start:stop], new_lengths[start:stop]]).tobytes(),
             b"".join(before[start:stop]),
@@ -76,6 +77,19 @@ def append(
         checksum = fold_one(total)
         chunk = b"".join([_HEADER.pack(*fields, checksum, 0), *parts])
         txn.put(_SEQUENCE.pack(first + start), chunk, db=db, append=True)
+
+
+def _chunks(
+    old_lengths: npt.NDArray[np.uint32], new_lengths: npt.NDArray[np.uint32]
+) -> Iterator[tuple[int, int]]:
+    """Where chunks of changes begin and end."""
+    ends = np.cumsum(old_lengths, dtype=np.int64) + np.cumsum(new_lengths, dtype=np.int64)
+    start = done = 0
+    while start < len(ends):
+        fitting = int(np.searchsorted(ends, done + CHUNK_BYTES, side="right"))
+        stop = min(start + CHUNK_ROWS, max(start + 1, fitting))
+        yield start, stop
+        start, done = stop, int(ends[stop - 1])
 
 
 @dataclass(frozen=True)
@@ -160,20 +174,32 @@ def time_of(txn: lmdb.Transaction, db: lmdb._Database, sequence: int) -> int | N
     return int(_HEADER.unpack_from(cursor.value())[5]) if _seek(cursor, sequence) else None
 
 
-def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, time: int) -> int:
+def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, at: int) -> int:
     """The last of the sequences first to last that was made at or before a time in µs; first - 1
-    if none was."""
-    cursor = txn.cursor(db)
+    if none was. What was made in the future was made before the clock was set back."""
+    cursor, now = txn.cursor(db), time.time_ns() // 1000
     low, high, middle = first - 1, last, last
     while low < high:
         _seek(cursor, middle)
         _, _, _, count, begins, made, _, _ = _HEADER.unpack_from(cursor.value())
-        if made <= time:
+        if made <= at or made > now:
             low = begins + count - 1
         else:
             high = begins - 1
         middle = (low + high + 1) // 2
     return int(low)
+
+
+def mean_bytes(txn: lmdb.Transaction, db: lmdb._Database, after: int, upto: int) -> float:
+    """How many bytes a change with after < sequence <= upto has, of which there are some: as many
+    as those here and there."""
+    cursor = txn.cursor(db)
+    sizes = []
+    for sequence in np.linspace(after + 1, upto, min(_LOOKS, upto - after)).astype(int).tolist():
+        if _seek(cursor, sequence):
+            chunk = cursor.value()
+            sizes.append(len(chunk) / int.from_bytes(chunk[4:8], "little"))
+    return sum(sizes) / max(1, len(sizes))
 
 
 def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int, before: float) -> int:

@@ -31,6 +31,7 @@ _NUMBER = struct.Struct("<Q")
 _CONSUMER = struct.Struct("<Qq")
 _LAST, _CONSUMERS = b"last", b"consumer/"
 _FEW, _SOME = 4, 64
+PIECE_BYTES = 256 << 20
 Item = tuple[bytes, bytes]
 T = TypeVar("T")
 
@@ -197,10 +198,11 @@ class Region:
         with locating(self):
             if len(items) <= _FEW and all(map(self._is_own, items)):
                 return
-            data, starts = join([row for _, row in items])
-            columns = self.layout.rows.decode(data, starts, self.layout.key_positions)
-            stored = pa.array([key for key, _ in items], pa.binary())
-            self.layout.check_stored(self.layout.keys.encode(columns), stored)
+            for piece in in_pieces(items):
+                data, starts = join([row for _, row in piece])
+                columns = self.layout.rows.decode(data, starts, self.layout.key_positions)
+                stored = pa.array([key for key, _ in piece], pa.binary())
+                self.layout.check_stored(self.layout.keys.encode(columns), stored)
 
     def _is_own(self, item: Item) -> bool:
         """Whether a row is plainly that of its key."""
@@ -242,6 +244,10 @@ class Region:
         """The sequence of the newest change at a time in µs, as far as the log tells."""
         held = self.log_range(txn)
         return log.last_at(txn, self._log, held.first, held.last, time)
+
+    def mean_bytes(self, txn: lmdb.Transaction, after: int, upto: int) -> float:
+        """About how many bytes a change after a sequence up to another has."""
+        return log.mean_bytes(txn, self._log, after, upto)
 
     def add_consumer(self, txn: lmdb.Transaction, name: str, position: int | None) -> None:
         """Hold changes after `position`, or all there are; a consumer known keeps its own."""
@@ -293,6 +299,18 @@ class Region:
         """Remove changes up to `upto` that no consumer holds and that are so many seconds old."""
         limits = [self.last(txn) if upto is None else upto, *self.consumers(txn).values()]
         return log.trim(txn, self._log, min(limits), (time.time() - older) * 1e6)
+
+
+def in_pieces(items: list[Item]) -> Iterator[list[Item]]:
+    """Items in their order, as many at once as rows can be read: mostly all of them."""
+    lengths = [len(row) for _, row in items]
+    start = size = 0
+    for at, length in enumerate(lengths) if sum(lengths) > PIECE_BYTES else ():
+        if size + length > PIECE_BYTES and at > start:
+            yield items[start:at]
+            start, size = at, 0
+        size += length
+    yield items[start:]
 
 
 def located(region: Region, stream: Iterator[T]) -> Iterator[T]:

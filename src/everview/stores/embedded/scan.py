@@ -24,7 +24,7 @@ from everview.stores.embedded.region import Region, located, locating
 
 KEY = "\0key"  # the column of whole keys beside the rows; no table column has such a name
 BATCH_BYTES = 8 << 20
-_STEP = 1024
+_STEP = 16
 Item = tuple[bytes, bytes]
 
 
@@ -50,7 +50,7 @@ class Scan:
                     yield from self._decode(region, values, stored, self._is_by_key or bool(back))
             else:
                 stream = iter(txn.cursor(region.rows).iternext(keys=False))
-                while values := _fill(stream, self.batch_rows, len):
+                while values := fill(stream, self.batch_rows, len):
                     yield from self._decode(region, values)
 
     @property
@@ -85,7 +85,7 @@ class Scan:
         stream: Iterator[Item] = cursor.iternext() if found else iter(())
         pending, high, done = sorted(back), self._high, False
         while not done:
-            items = _fill(stream, self.batch_rows, lambda item: len(item[1]))
+            items = fill(stream, self.batch_rows, lambda item: len(item[1]))
             done = not items
             if items and len(items[-1][0]) == LONGEST:
                 stream = _extend(items, stream, items[-1][0][:PREFIX])
@@ -207,12 +207,13 @@ def key_position(keys: pa.BinaryArray, key: bytes, after: bool = False) -> int:
     return int(bisect(range(len(keys)), key, key=lambda i: keys[i].as_py()))
 
 
-def _fill(stream: Iterator[Any], rows: int, weigh: Callable[[Any], int]) -> list[Any]:
-    """The next things of a stream, until there are `rows` of them or enough bytes."""
+def fill(stream: Iterator[Any], rows: int, weigh: Callable[[Any], int]) -> list[Any]:
+    """The next things of a stream, until there are `rows` of them or enough bytes: first few, as
+    they may be large, then ever more."""
     batch: list[Any] = []
     size = 0
     while len(batch) < rows and size < BATCH_BYTES:
-        more = list(islice(stream, min(_STEP, rows - len(batch))))
+        more = list(islice(stream, min(len(batch) + _STEP, rows - len(batch))))
         if not more:
             break
         batch += more

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from itertools import islice
 from typing import TypeVar
 
 import lmdb
@@ -31,6 +30,7 @@ from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
 from everview.stores.embedded.lease import check as check_token
 from everview.stores.embedded.lease import locked
+from everview.stores.embedded.scan import fill
 from everview.stores.embedded.sealed import (
     COUNT,
     SEAL,
@@ -411,7 +411,7 @@ class Shard:
         """All values, in batches, as of one state of the shard."""
         with self._environment.reading() as txn, self._told_of():
             stream = txn.cursor(self._environment.dbs[0]).iternext()
-            while batch := list(islice(stream, _READ)):
+            while batch := fill(stream, _READ, lambda item: len(item[1])):
                 keys, values = zip(*batch, strict=True)
                 yield opened(keys, values)
 

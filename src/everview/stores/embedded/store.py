@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ from everview.stores.embedded.environment import (
 from everview.stores.embedded.layout import Layout, stored_key
 from everview.stores.embedded.lease import Leases, locked
 from everview.stores.embedded.observers import Observers
-from everview.stores.embedded.region import Part, Region, located, locating
+from everview.stores.embedded.region import Part, Region, in_pieces, located, locating
 from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.state import DATABASES as DATABASES_OF_STATE
@@ -78,6 +79,7 @@ from everview.stores.embedded.writer import Test, Writer, split_keys, split_look
 _OPS = pa.array([DELETE, PUT])
 SMALLEST_MAP = 1 << 16
 _FENCE_PATIENCE = 1.0
+_LOOK_SECONDS = 10.0  # between looks whether what is open is still there
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -115,6 +117,7 @@ class EmbeddedStore(Store):
     def _connect(self) -> None:
         """Open the catalog in this process; regions follow when they are used."""
         self._lock = threading.RLock()
+        self._look_at = time.monotonic() + _LOOK_SECONDS
         self._regions: dict[str, Environment] = {}
         environment = self._acquire("catalog", catalog.DATABASES)
         self._open_catalog = Catalog(environment, os.path.join(self.path, "tables"))
@@ -141,6 +144,8 @@ class EmbeddedStore(Store):
             with registry.lock:
                 if self._process != os.getpid():
                     self._connect()
+        if time.monotonic() > self._look_at:
+            self._let_go_of_dropped()
 
     @property
     def _catalog_to_write(self) -> Catalog:
@@ -156,11 +161,16 @@ class EmbeddedStore(Store):
             raise
 
     def _let_go_of_dropped(self) -> None:
-        """Close regions whose files another process removed, so that their space is free."""
-        with self._lock:
-            gone = [p for p in self._regions if not os.path.exists(os.path.join(self.path, p))]
-            for path in gone:
-                registry.release(self._regions.pop(path))
+        """Close regions and states whose files another process removed, so that their space is
+        free."""
+        if not self._lock.acquire(blocking=False):  # one is being opened, which may take long
+            return
+        try:
+            self._look_at = time.monotonic() + _LOOK_SECONDS
+            for path in [path for path, one in self._regions.items() if one.is_gone]:
+                registry.let_go(self._regions.pop(path))
+        finally:
+            self._lock.release()
 
     def _region(self, layout: Layout, number: int) -> Region:
         if not 0 <= number < layout.schema.regions:
@@ -261,9 +271,10 @@ class EmbeddedStore(Store):
             with one.environment.reading() as txn:
                 found = one.get_many(txn, stored)
             if found:
-                with locating(one):
-                    arrays = layout.rows.decode(*join([row for _, row in found]), positions)
-                batches.append(layout.batch(arrays, positions))
+                for piece in in_pieces(found):
+                    with locating(one):
+                        arrays = layout.rows.decode(*join([row for _, row in piece]), positions)
+                    batches.append(layout.batch(arrays, positions))
                 places.append(_found(stored, asked, found))
         rows = pa.Table.from_batches(batches, layout.arrow(positions))
         order = np.concatenate(places)
@@ -343,6 +354,12 @@ class EmbeddedStore(Store):
             with one.environment.reading() as txn:
                 found[one.number] = one.last_at(txn, time)
         return found
+
+    def bytes_of_changes(self, table: str, region: int, after: int, upto: int) -> float:
+        """About how many bytes each of some changes has."""
+        one = self._region(self._layout(table), region)
+        with one.environment.reading() as txn:
+            return one.mean_bytes(txn, after, upto)
 
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
         times = {}
@@ -444,6 +461,15 @@ class EmbeddedStore(Store):
         self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
     ) -> None:
         self._catalog_to_write.store_documents(changes, token)
+
+    def store_views(
+        self,
+        changes: Mapping[str, dict[str, Any] | None],
+        token: int | None = None,
+        created: str | None = None,
+    ) -> None:
+        """Views that were just planned, as `Catalog.store_views` has them."""
+        self._catalog_to_write.store_views(changes, token, created)
 
     @property
     def leases(self) -> Leases:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.codec.buffers import Ints
+from everview.codec.buffers import Ints, one_batch
 from everview.codec.keys import regions_of
 from everview.codec.rows import Encoded
 from everview.errors import PartialWrite
@@ -41,7 +41,7 @@ def split_rows(layout: Layout, rows: pa.Table) -> list[Part]:
     size = _chunk_rows(layout, rows)
     for start in range(0, len(keys), size):
         chunk = keys.slice(start, size)
-        encoded = layout.rows.encode(_one_batch(rows.slice(start, size)))
+        encoded = layout.rows.encode(one_batch(rows.slice(start, size)))
         for number, mine in _by_region(layout, chunk):
             stored, order = layout.stored_keys(chunk.take(pa.array(mine)))
             part = parts.setdefault(number, Part(PUT, number, []))
@@ -88,10 +88,6 @@ def _chunk_rows(layout: Layout, rows: pa.Table) -> int:
     wanted = CHUNK_ROWS * max(1, layout.schema.regions // 4)
     row_bytes: int = rows.nbytes // max(1, rows.num_rows) + 1
     return max(1, min(wanted, CHUNK_BYTES // row_bytes))
-
-
-def _one_batch(rows: pa.Table) -> pa.RecordBatch:
-    return rows.combine_chunks().to_batches()[0]
 
 
 class Writer:

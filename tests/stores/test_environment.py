@@ -1,0 +1,143 @@
+"""LMDB environments of a process: one for each directory, as long as it is that one."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from threading import Thread
+
+import pyarrow as pa
+import pytest
+
+import everview as ev
+from everview.errors import DatabaseClosed, DatabaseError, WriteError
+from everview.run.workers import open_store
+from everview.stores.embedded import environment, store
+
+
+def made(path: Path, row: int) -> ev.Database:
+    db = ev.open(path, create=True, durability="never")
+    db.create_table("t", {"id": "INT"}, "id", regions=1).put({"id": row})
+    return db
+
+
+def test_a_database_made_in_place_of_one_that_was_deleted_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "t.ev"
+    old = made(path, 1)
+    shutil.rmtree(path)
+    with made(path, 2) as new:
+        assert list(new.table("t").scan()) == [{"id": 2}]
+        with pytest.raises(DatabaseClosed):
+            old.table("t")
+    with ev.open(path) as again:
+        assert list(again.table("t").scan()) == [{"id": 2}]
+
+
+def test_workers_have_a_database_that_was_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "t.ev"
+    for row in (1, 2):
+        with made(path, row):
+            store = open_store(str(path), "never", True)
+            assert store is open_store(str(path), "never", True)
+            assert [batch.to_pylist() for batch in store.scan("t")] == [[{"id": row}]]
+        shutil.rmtree(path)
+
+
+def test_who_closes_waits_for_a_sync_that_has_begun(tmp_path: Path) -> None:
+    db = ev.open(tmp_path / "t.ev", create=True)
+    db.create_table("t", {"id": "INT"}, "id", regions=1).put({"id": 1})
+    (region,) = db.store._regions.values()
+    failed: list[BaseException] = []
+
+    def sync() -> None:
+        try:
+            region.sync()
+        except WriteError as error:
+            failed.append(error)
+
+    with environment._unforked:  # held, syncs can't go on
+        syncing, closing = Thread(target=sync), Thread(target=db.close)
+        syncing.start()
+        while region._unsynced_since is not None:
+            time.sleep(0.001)
+        closing.start()
+        closing.join(0.1)
+        assert closing.is_alive()
+    syncing.join()
+    closing.join()
+    assert not failed
+    with ev.open(tmp_path / "t.ev") as again:
+        assert again.failed_syncs() == {}
+
+
+def test_what_another_process_dropped_is_closed_when_nobody_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_LOOK_SECONDS", 0.0)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        for name in ("t", "u"):
+            db.create_table(name, {"id": "INT"}, "id", regions=1).put({"id": 1})
+        db.store.shard("s", 0, create=True)
+        reading = db.table("t").batches()
+        next(reading)
+        for gone in ("tables/000001", "state/s"):
+            shutil.rmtree(tmp_path / "t.ev" / gone)
+        assert list(db.table("u").scan()) == [{"id": 1}]
+        assert all("/tables/000001/" in file for file in deleted_files(tmp_path))
+        assert deleted_files(tmp_path), "they are being read"
+        assert list(reading) == []
+        assert not deleted_files(tmp_path)
+
+
+def deleted_files(directory: Path) -> list[str]:
+    """Files of a directory that are gone, and that this process has open."""
+    found = []
+    for file in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{file}"))
+    return [file for file in found if file.startswith(str(directory)) and "(deleted)" in file]
+
+
+def test_of_many_environments_the_maps_are_small_until_they_are_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "SMALL_MAP", 1 << 20)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never", map_size=1 << 24) as db:
+        table = db.create_table("t", {"id": "INT", "text": "STRING"}, "id", regions=2)
+        monkeypatch.setattr(environment, "MANY_MAPS", len(environment.registry._open) + 1)
+        table.put([{"id": i, "text": ""} for i in range(20)])
+        assert maps(db) == [1 << 24, 1 << 20]
+        table.put([{"id": i, "text": "x" * 300_000} for i in range(20)])
+        assert maps(db) == [1 << 24, 1 << 24]
+        assert sum(len(row["text"]) for row in table.scan()) == 20 * 300_000
+
+
+def maps(db: ev.Database) -> list[int]:
+    """The sizes of the maps of regions, in the order in which they were opened."""
+    return [region.lmdb.info()["map_size"] for region in db.store._regions.values()]
+
+
+def test_too_many_files_are_told_with_the_limit(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        db.create_table("t", {"id": "INT"}, "id", regions=1).put({"id": 1})
+        shard = db.store.shard("s", 0, create=True)
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, limits[1]))
+        try:
+            with ExitStack() as files:
+                with suppress(OSError):
+                    while True:
+                        files.enter_context(open(os.devnull))
+                for act in (
+                    lambda: db.store.shard("s", 1, create=True),
+                    lambda: shard.apply(1, 1, lambda state: pa.table({})),
+                ):
+                    with pytest.raises(DatabaseError, match="files open"):
+                        act()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
