@@ -10,7 +10,17 @@ import pyarrow.compute as pc
 import pytest
 
 from everview.database import Database
-from everview.errors import DataError, EverviewError, InvalidSchema, WrongKey, WrongType
+from everview.errors import (
+    DataError,
+    EverviewError,
+    InvalidSchema,
+    LogError,
+    TableNotFound,
+    UnknownColumn,
+    ViewNotFound,
+    WrongKey,
+    WrongType,
+)
 from everview.schema import MAX_VERSIONS, Column, TableSchema, arrow_type
 from everview.stores.base import BATCH_ROWS
 from everview.table import Table
@@ -131,3 +141,33 @@ def test_names_are_text(db):
     for find in (db.table, db.view, db.sql):
         with pytest.raises(EverviewError, match="is text, not NoneType"):
             find(None)
+
+
+def test_what_names_nothing_is_refused(db, numbers):
+    for columns in (1, [1], [None], b"id", "nope"):
+        with pytest.raises(UnknownColumn, match="table numbers has no column"):
+            numbers.to_arrow(columns=columns)
+    for act in (db.drop_table, db.pin, db.explain):
+        with pytest.raises(TableNotFound, match="is text, not int"):
+            act(1)
+    with pytest.raises(ViewNotFound, match="there is no view ; there are no views yet"):
+        db.view("")
+
+
+@pytest.mark.parametrize("rows", [0, -1, 1.5, "x"])
+def test_numbers_of_rows_that_are_none_are_refused(numbers, rows):
+    with pytest.raises(DataError, match="batch_rows is a number of rows from 1 on, not"):
+        list(numbers.batches(batch_rows=rows))
+    with pytest.raises(DataError, match="batch_rows is a number of rows from 1 on, not"):
+        list(numbers.changes(batch_rows=rows))
+    if rows:
+        with pytest.raises(DataError, match="limit is a number of rows from 0 on, not"):
+            ids(numbers, limit=rows)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "\ud800", None, 1, "everview"])
+def test_a_consumer_has_a_name_of_its_own(numbers, name):
+    acts = (numbers.register, numbers.unregister, lambda name: numbers.acknowledge(name, {0: 1}))
+    for act in acts:
+        with pytest.raises(LogError, match=r"can't name a consumer|is that of all views"):
+            act(name)

@@ -22,7 +22,7 @@ from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.lease import LEASE_SECONDS, RUN
 from everview.stores.embedded.pinned import PinnedStore
-from everview.table import Table
+from everview.table import Table, check_name
 from everview.view import View
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Database(Closing):
 
     def drop_table(self, name: str) -> None:
         """Remove a table with its rows and its log, unless a view reads it."""
+        check_name(name)
         self.store.drop_table(name)
 
     def table(self, name: str) -> Table:
@@ -168,6 +169,8 @@ class Database(Closing):
         """
         if not names:
             return Pin(PinnedStore(self.store))
+        for name in names:
+            check_name(name)
         views = set(map(str.lower, self.views()))
         tables = [name for name in names if name.lower() not in views]
         return Pin(PinnedStore(self.store, [n for n in names if n.lower() in views], tables))
@@ -224,6 +227,7 @@ class Database(Closing):
         """
         from everview.plan.explain import as_text
 
+        check_name(view)
         words = view.split(maxsplit=1)
         if len(words) == 2 and words[0].upper() in ("SELECT", "WITH", "FROM", "VALUES"):
             raise UnsupportedSql(

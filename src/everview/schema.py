@@ -273,22 +273,22 @@ class TableSchema:
 
     def column(self, name: str) -> Column:
         """The column of that name, in any case."""
-        try:
+        if self.has(name):
             return self.columns[self._lower[name.lower()]]
-        except KeyError:
-            shown = name if name == name.strip() else repr(name)
-            raise UnknownColumn(
-                f"table {self.name} has no column {shown}; it has {', '.join(self.names)}"
-            ) from None
+        shown = name if isinstance(name, str) and name == name.strip() else repr(name)
+        raise UnknownColumn(
+            f"table {self.name} has no column {shown}; it has {', '.join(self.names)}"
+        )
 
     def has(self, name: str) -> bool:
-        return name.lower() in self._lower
+        return isinstance(name, str) and name.lower() in self._lower
 
     def positions(self, names: Iterable[str] | None) -> list[int]:
         """Positions of the named columns, of all of them for None."""
         if names is None:
             return list(range(len(self.columns)))
-        names = [names] if isinstance(names, str) else list(names)
+        one = isinstance(names, str) or not isinstance(names, Iterable)
+        names = [names] if one else list(names)  # type: ignore[list-item]
         if not names:
             raise UnknownColumn(f"table {self.name}: no column is named; it has {self.names}")
         return [self._lower[self.column(name).name.lower()] for name in names]

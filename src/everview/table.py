@@ -22,6 +22,7 @@ from everview.stores.base import (
     Snapshot,
     Store,
     WriteReport,
+    check_consumer,
 )
 
 Key = Any
@@ -33,8 +34,7 @@ class Table:
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
-        if not isinstance(name, str):
-            raise TableNotFound(f"the name of a table is text, not {type(name).__name__}")
+        check_name(name)
         self.name = store.describe(name).name
 
     def __repr__(self) -> str:
@@ -80,6 +80,8 @@ class Table:
         limit: int | None = None,
     ) -> Iterator[Row]:
         """Rows as dicts in key order, start <= key < stop (leading key columns will do)."""
+        if limit is not None:
+            _check_count("limit", limit, 0)
         # Rows are filtered a batch at a time: small batches pay only if all of them are wanted.
         few = where is None and limit is not None
         batch_rows = min(BATCH_ROWS, max(1, limit or 0)) if few else BATCH_ROWS
@@ -100,6 +102,7 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         """As `scan`, in Arrow batches."""
         schema = self.schema
+        _check_count("batch_rows", batch_rows, 1)
         if where is not None:
             _check_where(schema, where)
         return self._store.scan(
@@ -165,6 +168,7 @@ class Table:
         self, after: Mapping[int, int] | None = None, batch_rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
         """Changes of all regions after the given positions (default: all there are)."""
+        _check_count("batch_rows", batch_rows, 1)
         columns = self.schema.names
         for region, held in self.log().items():
             start = (held.first - 1) if after is None else after.get(region, 0)
@@ -174,14 +178,17 @@ class Table:
 
     def register(self, consumer: str, after: Mapping[int, int] | None = None) -> None:
         """Keep changes after the given positions for `consumer` until it acknowledges them."""
+        check_consumer(consumer)
         self._store.register(self.name, consumer, after)
 
     def acknowledge(self, consumer: str, upto: Mapping[int, int]) -> None:
         """`consumer` needs nothing up to these positions any more."""
+        check_consumer(consumer)
         self._store.acknowledge(self.name, consumer, upto)
 
     def unregister(self, consumer: str) -> None:
         """`consumer` needs nothing any more."""
+        check_consumer(consumer)
         self._store.unregister(self.name, consumer)
 
     def trim(self, upto: Mapping[int, int] | None = None) -> int:
@@ -199,6 +206,16 @@ class Table:
     def status(self) -> list[RegionStatus]:
         """Rows, log, bytes and consumers of each region."""
         return self._store.status(self.name)
+
+
+def check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TableNotFound(f"the name of a table or view is text, not {type(name).__name__}")
+
+
+def _check_count(what: str, number: Any, least: int) -> None:
+    if not isinstance(number, int) or number < least:
+        raise DataError(f"{what} is a number of rows from {least} on, not {number!r}")
 
 
 def _check_where(schema: TableSchema, where: Any) -> None:

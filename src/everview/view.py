@@ -44,7 +44,7 @@ class View:
         return f"<view {self.name}>"
 
     def _document(self, name: str | None = None) -> dict[str, Any]:
-        name = name or self.name
+        name = self.name if name is None else name
         found = self._store.document(f"view/{name.lower()}")
         if found is None:
             raise self._missing(name)

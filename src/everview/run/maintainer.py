@@ -35,6 +35,7 @@ from everview.run.recovery import (
 )
 from everview.run.watching import Epoch, Watcher
 from everview.run.workers import Step
+from everview.stores.base import OF_VIEWS
 from everview.stores.embedded import unsynced
 from everview.stores.embedded.lease import ASIDE_SECONDS, LEASE_SECONDS, WORK
 from everview.view import View as Handle
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from everview.stores.embedded import EmbeddedStore
 
 View = dict[str, Any]
-CONSUMER = "everview"
 FAILURES = (SqlError, DataError, Damaged)  # of a view; the others go on
 TRIM_EVERY = 20  # epochs
 KEPT_SECONDS = 600.0
@@ -167,7 +167,7 @@ def _change_views(store: EmbeddedStore, token: int, changes: dict[str, View | No
     store.store_documents(changes, token)
     _drop_states(store, _all_states(before.values()), views)
     for table in unused:
-        store.unregister(table, CONSUMER)
+        store.unregister(table, OF_VIEWS)
 
 
 def rebuild_view(store: EmbeddedStore, name: str) -> None:
@@ -244,7 +244,7 @@ def _prepared(
         now = epoch["time"]  # changes came since the last epoch
     for table in _tables_of([view]) - followed:
         positions[table] = store.positions_at(table, now)
-        store.register(table, CONSUMER, positions[table])
+        store.register(table, OF_VIEWS, positions[table])
     unsynced.mark(store, token)
     view, fresh = _with_states(store, view, beside)
     store.store_documents({"epoch": epoch_document(epoch["number"], positions, now)}, token)
@@ -341,7 +341,7 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
     changes = with_changes(store, step.epoch, start, end)
     store.store_documents({"epoch": committed, "intent": None, **changes}, token)
     for table, positions in end.items():
-        store.acknowledge(table, CONSUMER, positions)
+        store.acknowledge(table, OF_VIEWS, positions)
         if intent["number"] % TRIM_EVERY == 0:
             store.trim(table, positions, KEPT_SECONDS)
     report.epochs += 1

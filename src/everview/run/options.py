@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from everview.errors import SqlError
-from everview.stores.base import LogRange
+from everview.stores.base import LogRange, check_consumer
 from everview.stores.embedded import EmbeddedStore
 
 OF_CHANGES = ("startingPosition", "maxRowsPerBatch", "consumer")
@@ -44,6 +44,8 @@ class Options:
         changes = _flag(given, "changes")
         _refuse_unfit(given, changes)
         rows = given.get("maxRowsPerBatch")
+        if "consumer" in given:
+            check_consumer(given["consumer"])
         return cls(
             db=_required(given, "db", "db"),
             table=_required(given, "table", "path"),

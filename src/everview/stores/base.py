@@ -33,9 +33,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.closing import Closing
-from everview.schema import Column, TableSchema
+from everview.errors import LogError
+from everview.schema import LONGEST_NAME, Column, TableSchema
 
 PUT, DELETE = "put", "delete"
+OF_VIEWS = "everview"  # the consumer that keeps what views have not seen yet
 BATCH_ROWS = 8_192
 
 
@@ -136,6 +138,15 @@ class Snapshot(Closing):
     @abstractmethod
     def close(self) -> None:
         """Let go of the log; reads fail from now on. Closing twice is fine."""
+
+
+def check_consumer(name: Any) -> None:
+    """Raises `LogError` for what a user can't name a consumer."""
+    text = name.encode("utf-8", "replace") if isinstance(name, str) else b""
+    if not 1 <= len(text) <= LONGEST_NAME or text.decode() != name:
+        raise LogError(f"{name!r} can't name a consumer; use text of 1 to {LONGEST_NAME} bytes")
+    if name == OF_VIEWS:
+        raise LogError(f"the consumer {name!r} is that of all views; choose another name")
 
 
 class Store(ABC):
