@@ -59,7 +59,18 @@ def main() -> None:
     found = {"scale": options.scale, "keys": options.keys, "engines": results}
     print("\n" + table(found))
     if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
+        merged = _merged(Path(options.json), found)
+        Path(options.json).write_text(json.dumps(merged, indent=2) + "\n")
+
+
+def _merged(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """The results, with those of other views and engines that the file has, if of the same data."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    if any(before.get(what) != found[what] for what in ("scale", "keys")):
+        return found
+    engines = before["engines"] | found["engines"]
+    both = {name: before["engines"].get(name, {}) | views for name, views in engines.items()}
+    return found | {"engines": both}
 
 
 def _options() -> argparse.Namespace:
@@ -71,7 +82,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sizes", default="10,100,1000,10000,100000")
     parser.add_argument("--together", action="store_true", help="also all the views at once")
     parser.add_argument("--columns", action="store_true", help="also the bytes of state's columns")
-    parser.add_argument("--json", help="write the results here")
+    parser.add_argument("--json", help="write the results here, beside those of other views")
     parser.add_argument("--directory", help="keep the tables here, and use them in the next run")
     return parser.parse_args()
 

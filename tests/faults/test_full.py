@@ -253,12 +253,12 @@ def test_a_full_map_does_not_stop_consumers_nor_trimming(tmp_path: Path) -> None
     with ev.open(path, map_size=1 << 18) as db:
         table = db.table("t")
         for n in range(1000):
-            table.register(f"consumer {n} " + "x" * 400)
+            table.register(f"consumer {n} " + "x" * 240)
         table.put(rows_of(1, [1]))
-        table.acknowledge("consumer 0 " + "x" * 400, {0: 1})
+        table.acknowledge("consumer 0 " + "x" * 240, {0: 1})
         assert len(table.status()[0].consumers) == 1000
         for n in range(1000):
-            table.unregister(f"consumer {n} " + "x" * 400)
+            table.unregister(f"consumer {n} " + "x" * 240)
         assert table.trim() == 1
 
 
