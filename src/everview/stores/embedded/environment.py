@@ -26,10 +26,8 @@ DURABILITIES = ("always", "interval", "never")
 SYNC_SECONDS = 1.0
 READER_CHECK_SECONDS = 1.0
 MAP_SIZE = 16 << 30
-SMALL_MAP = (
-    1 << 30
-)  # for each environment, where there are so many that maps fill what can be mapped
-MANY_MAPS = 1000
+# beyond so many environments maps begin small, or they would fill what can be mapped
+MANY_MAPS, SMALL_MAP = 1000, 1 << 30
 MAX_READERS = 1024
 PATIENCE = 10.0
 MANY = 100
