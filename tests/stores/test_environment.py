@@ -8,13 +8,14 @@ import shutil
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
+import lmdb
 import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.errors import DatabaseClosed, DatabaseError, WriteError
+from everview.errors import Damaged, DatabaseClosed, DatabaseError, WriteError
 from everview.run.workers import open_store
 from everview.stores.embedded import environment, store
 
@@ -141,3 +142,40 @@ def test_too_many_files_are_told_with_the_limit(tmp_path: Path) -> None:
                         act()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_none_is_opened_while_another_is_being_closed(tmp_path: Path) -> None:
+    """Else a new file that has the number of one that is gone may be taken for that."""
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        gone = db.store.shard("gone", 0, create=True)._environment
+        closing, goes_on = Event(), Event()
+
+        class Slow:
+            def __init__(self, opened: lmdb.Environment) -> None:
+                self._opened = opened
+
+            def close(self) -> None:
+                closing.set()
+                assert goes_on.wait(10)
+                self._opened.close()
+
+        gone.lmdb = Slow(gone.lmdb)
+        dropping = Thread(target=db.store.drop_state, args=("gone",))
+        dropping.start()
+        assert closing.wait(10)
+        opening = Thread(target=db.store.shard, args=("new", 0, True))
+        opening.start()
+        opening.join(0.1)
+        assert opening.is_alive()
+        goes_on.set()
+        opening.join()
+        dropping.join()
+        assert list(db.store.shard("new", 0).values()) == []
+
+
+def test_the_size_of_what_is_gone_is_told_as_gone(tmp_path: Path) -> None:
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        shard = db.store.shard("s", 0, create=True)
+        shutil.rmtree(tmp_path / "t.ev" / "state")
+        with pytest.raises(Damaged, match="is damaged or gone"):
+            shard.size()

@@ -332,7 +332,11 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
         store.store_documents({"intent": intent}, token)
     unsynced.mark(store, token)
     begun = read_positions(intent["positions"])
-    end = {table: begun.get(table, start[table]) for table in start}
+    # a table that was let go of since, and is followed again, may be further than it was then
+    end = {
+        table: {r: max(s, begun.get(table, regions).get(r, s)) for r, s in regions.items()}
+        for table, regions in start.items()
+    }
     began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
     touched = [view for view in views if any(start[t] != end[t] for t in view["tables"])]
     step = _step(store, views[0], token, intent["number"], start, end)

@@ -81,17 +81,18 @@ class Environment:
 
     def _open(self) -> None:
         try:
-            self._prepare_files()
-            self.lmdb = lmdb.open(
-                self.path,
-                map_size=self._first_map,
-                max_dbs=len(self._names),
-                max_readers=MAX_READERS,
-                sync=self.durability == "always",
-                readahead=False,
-                readonly=self.readonly,
-                create=self._create,
-            )
+            with _doors:
+                self._prepare_files()
+                self.lmdb = lmdb.open(
+                    self.path,
+                    map_size=self._first_map,
+                    max_dbs=len(self._names),
+                    max_readers=MAX_READERS,
+                    sync=self.durability == "always",
+                    readahead=False,
+                    readonly=self.readonly,
+                    create=self._create,
+                )
             self.lmdb.reader_check()
             self.dbs = self._databases()
             self._file = _identity(self.path)
@@ -156,7 +157,7 @@ class Environment:
     def make_writable(self) -> None:
         """Open anew for writing; waits for this process's reads on it to end."""
         with self._alone("opened for writing"):
-            self.lmdb.close()
+            self._close()
             self.readonly = False
             self._open()
 
@@ -240,7 +241,7 @@ class Environment:
             self._active -= 1
             self._gate.notify_all()
             if self._retired and not self._active:
-                self.lmdb.close()
+                self._close()
 
     @property
     def is_gone(self) -> bool:
@@ -255,7 +256,7 @@ class Environment:
         with self._gate:
             self._retired = True
             if not self._active:
-                self.lmdb.close()
+                self._close()
 
     def _after_commit(self) -> None:
         is_due = time.monotonic() - self._readers_checked > READER_CHECK_SECONDS
@@ -346,13 +347,20 @@ class Environment:
             return True
 
     def size_on_disk(self) -> int:
-        return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
+        try:
+            return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
+        except FileNotFoundError as error:
+            raise self._gone(error) from error
 
     def close(self) -> None:
         with suppress(WriteError):
             self.sync()
         with self._sync_turn:  # who comes now finds nothing to sync
             self._unsynced_since = None
+            self._close()
+
+    def _close(self) -> None:
+        with _doors:
             self.lmdb.close()
 
     def after_fork(self) -> None:
@@ -493,8 +501,8 @@ class _Syncer:
 
 
 def _forget_parent() -> None:
-    global _syncer, _unforked
-    _unforked = threading.RLock()
+    global _syncer, _unforked, _doors
+    _unforked, _doors = threading.RLock(), threading.Lock()
     registry.after_fork()
     _syncer = _Syncer()
 
@@ -503,6 +511,9 @@ registry = _Registry()
 _syncer = _Syncer()
 # no fork happens while it is held: a child could not close what LMDB is busy with in another thread
 _unforked = threading.RLock()
+# one environment is opened or closed at a time: LMDB for Python knows open ones by the numbers of
+# their files, which a file that was closed, and is gone, has passed on before it is told
+_doors = threading.Lock()
 os.register_at_fork(
     before=lambda: _unforked.acquire(),
     after_in_parent=lambda: _unforked.release(),

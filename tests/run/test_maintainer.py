@@ -1,0 +1,45 @@
+"""The maintainer's own steps, with an engine that does nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import everview as ev
+from everview.run.maintainer import Report, _run_epoch, alone
+from everview.run.recovery import epoch_document
+from everview.run.workers import Step
+from everview.stores.base import OF_VIEWS
+
+
+def test_an_epoch_that_was_begun_moves_no_table_back(tmp_path: Path) -> None:
+    """Its table may have been let go of since, with the last view over it, and followed again."""
+    steps: list[Step] = []
+
+    def run(views: object, step: Step, states: object) -> int:
+        steps.append(step)
+        return 0
+
+    engine: Any = SimpleNamespace(programs=SimpleNamespace(run=run))
+    view = {"name": "v", "tables": ["t", "u"], "consistency": "strong", "status": "live"}
+    view |= {"shards": [0], "states": {"view": "s"}}
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        for name in ("t", "u"):
+            table = db.create_table(name, {"id": "INT"}, "id", regions=1)
+            table.put([{"id": i} for i in range(5)])
+            db.store.register(name, OF_VIEWS, {0: 0})
+        db.store.store_documents(
+            {
+                "view/v": view,
+                "epoch": epoch_document(1, {"t": {0: 5}, "u": {0: 1}}, 0),
+                "intent": epoch_document(2, {"t": {0: 3}, "u": {0: 2}}, 0),
+            }
+        )
+        with alone(db.store) as token:
+            assert _run_epoch(db.store, engine, token, Report())
+        (step,) = steps
+        assert step.end == {"t": {0: 5}, "u": {0: 2}}
+        epoch = db.store.document("epoch")
+        assert epoch is not None
+        assert epoch["positions"] == {"t": {"0": 5}, "u": {"0": 2}}
