@@ -190,11 +190,15 @@ def _limit(view: View) -> TopK | None:
 
 
 def _tie(missing: Counter[Row], extra: Counter[Row], view: View, count: int) -> bool:
-    """Whether all rows that differ are equal in the whole order of a view's LIMIT, which there are
-    enough rows for."""
+    """Whether all rows that differ tie, in the whole order of a view's LIMIT, for its last places,
+    which there are enough rows for, or with an OFFSET for its first."""
     limit, order = _limit(view), view.order
-    if limit is None or len(order) < len(limit.order) or count < limit.limit:
+    if limit is None or len(order) < len(limit.order):
         return False
     places = [view.plan.names().index(by.column) for by in order]
-    differing = {tuple(row[i] for i in places) for row in [*missing, *extra]}
-    return len(differing) == 1 and missing.total() == extra.total()
+    ties = [Counter[Row](), Counter[Row]()]
+    for tied, rows in zip(ties, (missing, extra), strict=True):
+        for row, number in rows.items():
+            tied[tuple(row[i] for i in places)] += number
+    ends = (count >= limit.limit) + (limit.offset > 0)
+    return ties[0] == ties[1] and len(ties[0]) <= ends

@@ -3,6 +3,7 @@ groups that a change touched."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace,
 from everview.schema import Column, quoted
 from everview.sql.catalyst.building import Given, project, same_bits, unused
 from everview.sql.catalyst.scalars import attached
-from everview.sql.catalyst.trees import each, kind, numbers, sql_type, value, walk
+from everview.sql.catalyst.trees import descending, each, kind, numbers, sql_type, value, walk
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -42,7 +43,7 @@ BY_TOUCHED_GROUP = {
     *("Skewness", "Kurtosis", "RegrSlope", "RegrIntercept", "RegrR2", "RegrSXY"),
     *("RegrReplacement", "BitAndAgg", "BitOrAgg", "BitXorAgg"),
     *("Percentile", "PercentileCont", "PercentileDisc", "Median", "Mode"),
-    *("MaxBy", "MinBy", "CollectList", "CollectSet", "ListAgg"),
+    *("MaxBy", "MinBy", "MaxMinByK", "CollectList", "CollectSet", "ListAgg"),
 }
 APPROXIMATE = {
     "HyperLogLogPlusPlus": "count(DISTINCT ...)",
@@ -52,7 +53,9 @@ APPROXIMATE = {
     "BloomFilterAggregate": "a join",
 }
 _LISTS = ("CollectList", "CollectSet")
-_CHOICES = {*_LISTS, "First", "Last", "AnyValue", "MaxBy", "MinBy", "ListAgg", "Mode"}
+_CHOICES = {
+    *(*_LISTS, "First", "Last", "AnyValue", "MaxBy", "MinBy", "MaxMinByK", "ListAgg", "Mode"),
+}
 
 
 def aggregate(given: Translation, plan: Any) -> Node:
@@ -60,13 +63,27 @@ def aggregate(given: Translation, plan: Any) -> Node:
     node = given.node(plan.child())
     outputs = list(each(plan.aggregateExpressions()))
     groupings = list(each(plan.groupingExpressions()))
-    node = attached(given, node, [*groupings, *outputs])
+    parts = [part for output in outputs for part in _outermost(output)]
+    functions = [part for part in parts if kind(part) == "AggregateExpression"]
+    node = attached(given, node, [*groupings, *functions])
     _check_sessions(groupings)
     columns, texts = Given(node), given.expressions
     groups = [columns.name_of(texts.cast(one), texts.typed("group", one)) for one in groupings]
     calls = _Calls(given, columns, tuple(dict.fromkeys(groups)))
+    for function in functions:
+        calls.noted(function)
+    node = attached(given, calls.node(), [part for part in parts if kind(part) == "ScalarSubquery"])
     made = tuple(calls.output(value(output)) for output in outputs)
-    return project(calls.node(), texts.columns(outputs), made)
+    return project(node, texts.columns(outputs), made)
+
+
+def _outermost(expression: Any) -> Iterator[Any]:
+    """The aggregate functions and scalar subqueries of an output that are within no other."""
+    if kind(expression) in ("AggregateExpression", "ScalarSubquery"):
+        yield expression
+    else:
+        for child in each(expression.children()):
+            yield from _outermost(child)
 
 
 def _check_sessions(groupings: list[Any]) -> None:
@@ -90,20 +107,27 @@ class _Calls:
     recomputed: dict[str, Column] = field(default_factory=dict)
 
     def output(self, expression: Any) -> str:
-        """An output as text over groups and calls; notes the calls found in it."""
+        """An output as text over groups, calls and scalar subqueries."""
         texts = self.given.expressions
 
         def replaced(found: Any) -> Any:
             if kind(found) == "AggregateExpression":
-                if kind(found.aggregateFunction()) == "PivotFirst":
-                    return texts.function("array", self._pivoted(found))
-                return texts.reference(found, self._noted(found).name)
+                return self.noted(found)
+            if kind(found) == "ScalarSubquery":
+                return texts.reference(found, texts.scalars[found.exprId().id()])
             if any(kind(part) == "AggregateExpression" for part in walk(found)):
                 return None
             known = self.columns.texts.get(texts.cast(found))
             return texts.reference(found, known) if known in self.groups else None
 
         return texts.cast(expression, texts.rewrite(expression, replaced))
+
+    def noted(self, expression: Any) -> Any:
+        """What stands for a call in an output; the call is noted when it is new."""
+        texts = self.given.expressions
+        if kind(expression.aggregateFunction()) == "PivotFirst":
+            return texts.function("array", self._pivoted(expression))
+        return texts.reference(expression, self._column_of(expression).name)
 
     def node(self) -> Node:
         """The aggregate; two, joined by their groups, if its calls are maintained in two ways."""
@@ -144,7 +168,7 @@ class _Calls:
             found.append(texts.reference(shown, self.kept.setdefault(call, made).name))
         return found
 
-    def _noted(self, expression: Any) -> Column:
+    def _column_of(self, expression: Any) -> Column:
         function = expression.aggregateFunction()
         name = kind(function)
         number = len(self.kept) + len(self.recomputed)
@@ -158,11 +182,7 @@ class _Calls:
             return self.kept.setdefault(self._call(expression, INCREMENTAL[name]), column)
         if name in BY_TOUCHED_GROUP or recomputed:
             return self.recomputed.setdefault(self._text(expression), column)
-        if name in APPROXIMATE:
-            raise UnsupportedSql(
-                f"{expression.sql()} is an estimate, which may differ from one epoch to the next; "
-                f"use {APPROXIMATE[name]}, which a view keeps exactly"
-            )
+        check_exact(function, expression)
         raise UnsupportedSql(
             f"the aggregate {expression.sql()} can't be maintained; count, sum, avg, min, max, "
             "stddev, variance, corr, bit_and, max_by, collect_list, listagg, percentile and "
@@ -235,6 +255,8 @@ class _Calls:
 
         function = expression.aggregateFunction()
         first, *others = each(function.children())
+        if kind(function) == "ListAgg" and expression.isDistinct() and kind(first) == "Cast":
+            return self._listed_once(expression, first, *others)
         # a constant too: for a group without rows it is NULL
         children = [texts.reference(first, self._argument(expression, first))]
         children += [texts.rewrite(child, replaced) for child in others]
@@ -243,15 +265,38 @@ class _Calls:
             return by(f"{INCREMENTAL[kind(function)]}_by", told[0], told[0])
         if kind(function) in ("MaxBy", "MinBy"):
             return by(function.prettyName(), *told)
+        if kind(function) == "MaxMinByK":
+            return several(function, told[0], told[1])
         if kind(function) == "ListAgg":
             return _listed(children, expression.isDistinct())
+        if kind(function) == "RegrR2":
+            return _fit(told[0][0], told[1][0])
         if kind(function) == "RegrReplacement":
             return "var_pop({0}) * count({0})".format(children[0].sql())
-        if kind(function) == "Mode" and not function.reverseOpt().isDefined():
-            return f"mode() WITHIN GROUP (ORDER BY {children[0].sql()})"
+        if (text := respelled(function, [text for text, _ in told])) is not None:
+            return text
+        if kind(function) == "Mode":
+            return f"mode() WITHIN GROUP (ORDER BY {told[0][0]})"
         made = function.withNewChildren(texts.sequence(children))
         text = texts.aggregate(made, expression.isDistinct())
         return f"sort_array({text})" if kind(function) in _LISTS else text
+
+    def _listed_once(self, expression: Any, shown: Any, delimiter: Any, *orders: Any) -> str:
+        """listagg of different values, in their own order and not in that of their texts."""
+        texts = self.given.expressions
+        once = f"collect_set({self._argument(expression, shown.child())})"
+        way = not any(map(descending, orders))
+        told = f"transform(sort_array({once}, {str(way).lower()}), one -> CAST(one AS STRING))"
+        between = "''" if delimiter.value() is None else texts.text(delimiter)
+        return f"CASE WHEN size({once}) > 0 THEN array_join({told}, {between}) END"
+
+
+def check_exact(function: Any, expression: Any) -> None:
+    if (exact := APPROXIMATE.get(kind(function))) is not None:
+        raise UnsupportedSql(
+            f"{expression.sql()} is an estimate, which may differ from one epoch to the next; "
+            f"use {exact}, which a view keeps exactly"
+        )
 
 
 def _tells_nested_apart(expression: Any) -> bool:
@@ -270,10 +315,40 @@ def _told(text: str, type_: str) -> str:
 def by(function: str, shown: tuple[str, Any], compared: tuple[str, Any]) -> str:
     """max_by or min_by; of rows that are equal in what they are compared by, what they show
     decides. Both are texts with their types."""
-    parts = [*_comparable(*compared), *_comparable(*shown)]
+    both = struct_of([*_comparable(*compared), *_comparable(*shown)])
+    return f"{function}({shown[0]}, CASE WHEN {compared[0]} IS NOT NULL THEN {both} END)"
+
+
+def struct_of(parts: list[str]) -> str:
+    """A struct of the parts, each once."""
     fields = ", ".join(f"'c{i}', {part}" for i, part in enumerate(dict.fromkeys(parts)))
-    both = f"CASE WHEN {compared[0]} IS NOT NULL THEN named_struct({fields}) END"
-    return f"{function}({shown[0]}, {both})"
+    return f"named_struct({fields})"
+
+
+def several(
+    function: Any, shown: tuple[str, Any], compared: tuple[str, Any], over: str = ""
+) -> str:
+    """max_by or min_by of the first so many rows, in an order that leaves nothing open."""
+    both = struct_of([*_comparable(*compared), *_comparable(*shown)])
+    place = f"named_struct('place', {both}, 'shown', {shown[0]})"
+    place = f"CASE WHEN {compared[0]} IS NOT NULL THEN {place} END"
+    there = f"filter(collect_list({place}){over}, one -> one IS NOT NULL)"
+    first = f"slice(sort_array({there}, {str(function.reverse()).lower()}), 1, {function.k()})"
+    found = f"transform({first}, one -> one.shown)"
+    return f"CASE WHEN count({compared[0]}){over} > 0 THEN {found} END"
+
+
+def respelled(function: Any, arguments: list[str]) -> str | None:
+    """A function over arguments as text, where its own text says another order than it has, or is
+    not the same to all engines; None if it says it all."""
+    if kind(function) == "Percentile" and function.reverse():
+        return f"percentile_cont({arguments[1]}) WITHIN GROUP (ORDER BY {arguments[0]} DESC)"
+    if kind(function) == "Mode" and function.reverseOpt().isDefined():
+        way = "" if function.reverseOpt().get() else " DESC"
+        return f"mode() WITHIN GROUP (ORDER BY {arguments[0]}{way})"
+    if kind(function) == "ListAgg" and arguments[1:] == ["NULL"]:
+        return f"listagg({arguments[0]}, '')"
+    return None
 
 
 def _comparable(text: str, type_: Any) -> list[str]:
@@ -288,11 +363,18 @@ def _comparable(text: str, type_: Any) -> list[str]:
     return [there, *(part for field in fields for part in _comparable(*field))]
 
 
+def _fit(y: str, x: str) -> str:
+    """regr_r2: engines differ in what it is where one of the two doesn't vary."""
+    of = f"({y}, {x})"
+    part = f"regr_sxy{of} * regr_sxy{of} / nullif(regr_sxx{of} * regr_syy{of}, 0)"
+    return f"CASE WHEN regr_sxx{of} > 0 THEN coalesce({part}, 1.0D) END"
+
+
 def _listed(children: list[Any], distinct: bool) -> str:
     """listagg, in the order it is asked for and then in that of its values: once, as Sail fails
     if a column comes twice in it."""
     shown, delimiter, *orders = (str(child.sql()) for child in children)
-    none = "X''" if kind(children[0].dataType()) == "BinaryType" else "''"
+    none = "X''" if kind(children[0].dataType()).startswith("Binary") else "''"
     delimiter = none if children[1].value() is None else delimiter
     if shown not in [str(order.child().sql()) for order in children[2:]]:
         orders.append(shown)

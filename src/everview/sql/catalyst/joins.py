@@ -234,8 +234,7 @@ def _side_by_side(given: Translation, left: Node, right: Node, plan: Any) -> tup
         taken.append(columns[-1].name)
     renamed = dict(zip(right.names(), columns, strict=True))
     names = given.expressions.names
-    for output in each(plan.output()):
-        number = output.exprId().id()
+    for number in numbers(plan.output()):
         names[number] = renamed[names[number]].name
     return (*left.columns, *columns)
 

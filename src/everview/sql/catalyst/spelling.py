@@ -170,10 +170,16 @@ def _equal(texts: Expressions, expression: Any, children: list[Any]) -> Any | No
     if kind(expression.left().dataType()) != "StructType":
         return None
     one, other = (f"({child.sql()})" for child in children)
-    same = _same(one, other, expression.left().dataType(), expression.right().dataType())
+    type_, of_other = expression.left().dataType(), expression.right().dataType()
     if kind(expression) == "EqualTo":
-        same = f"(CASE WHEN {one} IS NOT NULL AND {other} IS NOT NULL THEN {same} END)"
-    return texts.written(same)
+        return texts.written(_unless_null(one, other, type_, of_other))
+    return texts.written(_same(one, other, type_, of_other))
+
+
+def _unless_null(one: str, other: str, type_: Any, of_other: Any) -> str:
+    """Whether two values are equal, unknown if one of them is NULL."""
+    same = _same(one, other, type_, of_other)
+    return f"(CASE WHEN {one} IS NOT NULL AND {other} IS NOT NULL THEN {same} END)"
 
 
 def _same(one: str, other: str, type_: Any, of_other: Any) -> str:
@@ -186,6 +192,18 @@ def _same(one: str, other: str, type_: Any, of_other: Any) -> str:
         fields = f"{one}.{quoted(mine.name())}", f"{other}.{quoted(theirs.name())}"
         parts.append(_same(*fields, mine.dataType(), theirs.dataType()))
     return f"({' AND '.join(parts)})"
+
+
+def _in(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """A struct that equals one of several."""
+    type_ = expression.value().dataType()
+    if kind(type_) != "StructType":
+        return None
+    one, *others = (f"({child.sql()})" for child in children)
+    types = [other.dataType() for other in each(expression.list())]
+    pairs = zip(others, types, strict=True)
+    found = [_unless_null(one, other, type_, of_other) for other, of_other in pairs]
+    return texts.written(f"({' OR '.join(found)})")
 
 
 def _struct(texts: Expressions, expression: Any, children: list[Any]) -> Any:
@@ -210,5 +228,6 @@ _SPELLINGS: dict[str, Spell] = {
     "CreateNamedStruct": _struct,
     "EqualTo": _equal,
     "EqualNullSafe": _equal,
+    "In": _in,
     **dict.fromkeys(_FORGIVING, _forgiving),
 }

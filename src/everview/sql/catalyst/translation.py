@@ -199,7 +199,8 @@ def _filter(given: Translation, plan: Any) -> Node:
 
 
 def _arranged(given: Translation, plan: Any) -> Node:
-    """ORDER BY without LIMIT is only an order of reading; DISTRIBUTE BY is none at all."""
+    """ORDER BY without LIMIT is only an order of reading; DISTRIBUTE BY, and hints of how many
+    partitions there are to be, are none at all."""
     return given.node(plan.child())
 
 
@@ -337,6 +338,8 @@ NODES: dict[str, Callable[[Translation, Any], Node]] = {
     "Generate": _generate,
     "Sort": _arranged,
     "RepartitionByExpression": _arranged,
+    "Repartition": _arranged,
+    "RebalancePartitions": _arranged,
     "GlobalLimit": _limit,
     "LocalLimit": _local_limit,
     "Offset": _offset,

@@ -12,7 +12,7 @@ from everview.delta import WEIGHT
 from everview.plan.nodes import Node, Project, Recompute, Replace, Touched
 from everview.plan.ordering import has_map
 from everview.schema import Column, quoted, sql_name, unquoted
-from everview.sql.catalyst.aggregates import by
+from everview.sql.catalyst.aggregates import by, check_exact, respelled, several, struct_of
 from everview.sql.catalyst.building import only, project, same_bits, unused
 from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.scalars import attached
@@ -27,6 +27,7 @@ _RANKING = {*_BY_PLACE, "Rank", "DenseRank", "PercentRank", "CumeDist"}
 # these differ by the order of rows even if all of a partition are taken
 _LISTS = ("CollectList", "CollectSet")
 _BY_ORDER = {"First", "Last", "AnyValue", "NthValue", "MaxBy", "MinBy", "Mode", *_LISTS}
+_NESTED = ("StructType", "ArrayType")
 _ALL_ROWS = ["UNBOUNDED PRECEDING", "UNBOUNDED FOLLOWING"]
 _MAY_IGNORE_NULLS = {"Lag", "Lead", "First", "Last", "AnyValue"}  # but do not say so
 _BOUNDS = {
@@ -114,15 +115,19 @@ def _alike(column: Column) -> str:
 
 def _text(given: Translation, expression: Any, touched: Touched, sorting: list[str]) -> str:
     """A window function over the rows of each group; the mark of a group that is only touched
-    stands apart by its weight."""
+    stands apart by its weight. Catalyst may have a constant in its place, or a column that only
+    passes."""
     texts = given.expressions
+    if kind(expression) != "WindowExpression":
+        return texts.cast(expression)
     function, spec = expression.windowFunction(), expression.windowSpec()
     call = _call(function)
+    check_exact(call, expression)
     frame = spec.frameSpecification()
     ranking = kind(function) in _RANKING
     by_rows = not ranking and kind(frame.frameType()) == "RowFrame$"
     bounds = [] if ranking else [_bound(texts, one) for one in (frame.lower(), frame.upper())]
-    orders = []
+    orders: list[str] = []
     for order in each(spec.orderSpec()):
         text, type_ = texts.text(order.child()), order.child().dataType()
         orders += _ordered(text, type_, descending(order), nulls_first(order))
@@ -145,7 +150,10 @@ def _text(given: Translation, expression: Any, touched: Touched, sorting: list[s
     if place is not None:
         text = _known(texts, call, place, f"OVER ({over[0]} ORDER BY {{}} {_AFTER})", orders)
     else:
-        text = _computed(texts, function, f"OVER ({' '.join(over)})")
+        growing = not by_rows and bounds[:1] == _ALL_ROWS[:1]
+        first = _first(texts, function, list(each(spec.orderSpec()))) if growing else None
+        over_all = f"OVER ({' '.join(over)})"
+        text = f"{first} {over_all}" if first else _computed(texts, function, over_all)
     return f"CAST({text} AS {sql_type(expression)})"
 
 
@@ -206,9 +214,33 @@ def _call(function: Any) -> Any:
     return function.aggregateFunction() if kind(function) == "AggregateExpression" else function
 
 
+def _first(texts: Expressions, function: Any, orders: list[Any]) -> str | None:
+    """The first or last value of a RANGE that begins with the first row: of rows that tie for it,
+    that with the least or greatest value. None if it is another function, or the orders go both
+    ways or into structs."""
+    call, ways = _call(function), {descending(order) for order in orders}
+    nested = [order for order in orders if kind(order.child().dataType()) in _NESTED]
+    if kind(call) not in ("First", "Last") or len(ways) != 1 or nested:
+        return None
+    (down,) = ways
+    value_, parts = texts.text(call.child()), []
+    for order in orders:
+        text = texts.text(order.child())
+        first = f"({text}) IS {'NOT ' if nulls_first(order) != down else ''}NULL"
+        parts += [first, same_bits(text, str(order.child().dataType().sql()))]
+    place = struct_of([*parts, f"({value_}) IS NOT NULL", value_])
+    wanted = [f"({value_}) IS NOT NULL"] if call.ignoreNulls() else []
+    if function.filter().isDefined():
+        wanted.append(f"({texts.text(function.filter().get())})")
+    if wanted:
+        place = f"CASE WHEN {' AND '.join(wanted)} THEN {place} END"
+    return f"{'min_by' if (kind(call) == 'First') != down else 'max_by'}({value_}, {place})"
+
+
 def _computed(texts: Expressions, function: Any, over: str) -> str:
     """The function over its window. What a FILTER leaves out is NULL to it; and an average of
-    decimals is made from its sum, with one digit more than it has: engines differ in both."""
+    decimals is made from its sum, with one digit more than it has: engines differ in both. A first
+    value that may be NULL is one of structs."""
     call = _call(function)
     if kind(call) in _MAY_IGNORE_NULLS and call.ignoreNulls():
         over = f"IGNORE NULLS {over}"
@@ -221,12 +253,23 @@ def _computed(texts: Expressions, function: Any, over: str) -> str:
     if kind(call) in ("MaxBy", "MinBy") and not filtered:
         shown, compared = ((texts.text(one), one.dataType()) for one in arguments)
         return f"{by(call.prettyName(), shown, compared)} {over}"
+    where = f"FILTER (WHERE {texts.text(function.filter().get())}) " if filtered else ""
+    if kind(call) == "MaxMinByK":
+        shown, compared, _ = ((texts.text(one), one.dataType()) for one in arguments)
+        return several(call, shown, compared, f" {where}{over}")
+    if (text := respelled(call, [texts.text(one) for one in arguments])) is not None:
+        return f"{text} {where}{over}"
     average = kind(call) == "Average" and kind(call.dataType()) == "DecimalType"
     if not average and not (filtered and len(arguments) == 1):
         return f"{texts.text(function)} {over}"
     argument = texts.text(arguments[0])
+    takes_null = filtered and kind(call) in ("First", "Last") and not call.ignoreNulls()
+    if takes_null:
+        argument = f"named_struct('c', {argument})"
     if filtered:
         argument = f"CASE WHEN {texts.text(function.filter().get())} THEN {argument} END"
+    if takes_null:
+        return f"({call.prettyName()}({argument}) IGNORE NULLS {over}).c"
     if not average:
         return f"{call.prettyName()}({argument}) {over}"
     type_ = arguments[0].dataType()
