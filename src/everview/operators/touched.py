@@ -80,6 +80,10 @@ class ReplaceOperator(Operator):
         changed.change(state)
         return weighted(_as(changed.rows.select(schema.names), schema), changed.weights)
 
+    def given(self, rows: list[bytes], counts: list[int]) -> pa.Table:
+        """What it gave in all, from rows of its state."""
+        return weighted(self._rows.decode(rows), np.array(counts, np.int64))
+
 
 def _with_weights(delta: pa.Table, weights: np.ndarray) -> pa.Table:
     at = delta.schema.get_field_index(WEIGHT)

@@ -52,7 +52,9 @@ class Programs:
     def run(self, views: list[View], step: Step, states: Mapping[str, str]) -> int:
         """One program for the views' part of a step; returns the view rows touched."""
         if step.start is None or not self._again:
-            return _touched(self._make(views, Program(self._session, step, states)))
+            there = {i: state for view in views for i, state in view["states"].items()}
+            kept = {i: state for i, state in there.items() if i not in states}
+            return _touched(self._make(views, Program(self._session, step, states, kept=kept)))
         shape = _shape(views, step)
         made = self._made.pop(shape) if shape in self._made else None
         made = made or self._named(views, step, states)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from everview.plan.nodes import (
     Project,
     Recompute,
     Refresh,
+    Replace,
     Source,
     Touched,
     Union,
@@ -49,7 +51,9 @@ DONE = (Column("view", pa.string()), Column("shard", pa.int32()), Column("touche
 class Program:
     """The frames of one epoch; equal nodes of several views have one frame.
 
-    `states` says by identity where an operator's state is; one that isn't there keeps none. Where
+    `states` says by identity where an operator's state is; one that isn't there keeps none. `kept`
+    has those of views that are there while another is loaded, which reads what they gave: were it
+    recomputed, doubles could be others in their last digits, and what ties another. Where
     there are few changes all rows are in one partition: to schedule more, and to shuffle between
     them, would take longer than the work. A program that has a name is for any epoch: it can be run
     again for steps in which the same tables change, spread in the same way.
@@ -61,9 +65,10 @@ class Program:
         step: Step,
         states: Mapping[str, str],
         *,
+        kept: Mapping[str, str] = MappingProxyType({}),
         name: str | None = None,
     ) -> None:
-        self._session = session
+        self._session, self._kept = session, kept
         self._f: Any = functions if isinstance(session, SparkSession) else connect.functions
         self._step = step
         self._told = step if name is None else name
@@ -114,6 +119,8 @@ class Program:
             names = self._named([*node.names(), WEIGHT])
             found = [frame.select(*names) for frame in frames if frame is not None]
             return _all(found) if found else None
+        if isinstance(node, Replace) and node.identity in self._kept:
+            return self._given(node)
         return self._operator(node)
 
     def _expressed(
@@ -190,6 +197,12 @@ class Program:
         cores = min(len(end), os.cpu_count() or 1) if self._spread or whole else 1
         regions = self._shaped(self._session.range(0, len(end), 1, cores), [REGION])
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
+
+    def _given(self, node: Replace) -> DataFrame:
+        """What an operator gave that has its state already."""
+        places = self._shaped(self._session.range(0, len(self._step.shards), 1, 1), [REGION])
+        read = partial(workers.kept, self._told, node.text, self._kept[node.identity])
+        return places.mapInArrow(read, struct((*node.columns, WEIGHTED, SHARDED)))
 
     def _operator(self, node: Node) -> DataFrame | None:
         frames = [self.frame(one) for one in node.inputs()]

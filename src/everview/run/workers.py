@@ -234,6 +234,19 @@ def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = Non
 
 @guarded
 @tidied
+def kept(step: Step | str, document: str, state: str, places: Batches) -> Batches:
+    """All that an operator gave, from its state in the shards at some places."""
+    now, operator = _step(step), operator_of(document)
+    assert isinstance(operator, ReplaceOperator)
+    store = open_store(now.db, now.durability, True)
+    for place in [one for batch in places for one in batch.column(0).to_pylist()]:
+        shard = now.shards[place]
+        for rows, counts in store.shard(state, shard).bags():
+            yield from _named(operator.given(rows, counts), node_of(document).columns, shard)
+
+
+@guarded
+@tidied
 def partial_of(document: str, batches: Batches) -> Batches:
     """Deltas added up by group before they are shuffled."""
     operator = operator_of(document)

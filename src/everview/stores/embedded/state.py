@@ -415,6 +415,14 @@ class Shard:
                 keys, values = zip(*batch, strict=True)
                 yield opened(keys, values)
 
+    def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:
+        """All rows of bags and how often each is there, in batches, as of one state."""
+        with self._environment.reading() as txn, self._told_of():
+            stream = ShardState(txn, self._environment.dbs).scan_bags()
+            while batch := fill(stream, _READ, lambda item: len(item[1])):
+                _, rows, counts = zip(*batch, strict=True)
+                yield list(rows), list(counts)
+
     def work(self) -> ShardWork:
         """What its load and its last epochs took, also epochs that are not committed yet."""
         with self._environment.reading() as txn, self._told_of():
