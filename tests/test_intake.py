@@ -491,3 +491,26 @@ def test_arrow_columns_are_taken_however_they_are_stored():
 def test_what_can_not_be_taken_is_not_taken_for_something_else(rows, message):
     with pytest.raises(WrongType, match=message):
         rows_to_arrow(ALL, rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    {
+        "1 02:03:04.5": dt.timedelta(1, 2 * 3600 + 3 * 60 + 4, 500_000),
+        "-0 00:00:00.000001": -dt.timedelta(microseconds=1),
+        "23:59:59": dt.timedelta(seconds=86_399),
+        "0 24:00:00": None,
+        "0 00:60:00": None,
+        "0 00:00:60": None,
+        "a day": None,
+        "": None,
+    }.items(),
+)
+def test_text_of_an_interval_is_days_and_a_time_of_day(text, span):
+    schema = TableSchema.of("spans", {"id": "INT", "span": "INTERVAL DAY TO SECOND"}, "id")
+    if span is None:
+        with pytest.raises(WrongType, match="pass a timedelta, or text of days and time"):
+            rows_to_arrow(schema, [{"id": 1, "span": text}])
+    else:
+        found = rows_to_arrow(schema, [{"id": 1, "span": text}])
+        assert found["span"].to_pylist() == [span]

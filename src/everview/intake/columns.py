@@ -34,7 +34,9 @@ from everview.schema import is_nested
 
 Rule = Callable[[Array, pa.DataType], Array]
 Test = Callable[[pa.DataType], bool]
-_INTERVAL = re.compile(r"([+-])?(?:(\d{1,9}) )?(\d\d?):(\d\d?):(\d\d?)(?:\.(\d{1,6}))?", re.ASCII)
+_INTERVAL = re.compile(
+    r"([+-])?(?:(\d{1,9}) )?([01]?\d|2[0-3]):([0-5]?\d):([0-5]?\d)(?:\.(\d{1,6}))?", re.ASCII
+)
 _PLAIN = ("arrow.json", "arrow.uuid")  # text, and bytes
 REFUSALS = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
 
@@ -78,7 +80,7 @@ def parse_timestamps(array: Array, target: pa.DataType) -> Array:
     return pc.cast(pc.binary_join_element_wise(array, end, ""), target)
 
 
-def parse_intervals(array: Array, target: pa.DataType) -> Array:
+def _parse_intervals(array: Array, target: pa.DataType) -> Array:
     """Text such as '-1 02:03:04.5', of days, hours, minutes and seconds, to intervals."""
     return pa.array(
         [None if text is None else _interval(text) for text in array.to_pylist()], target
@@ -208,5 +210,5 @@ _RULES: dict[Kind, tuple[tuple[Test, Rule], ...]] = {
         (is_text, parse_timestamps),
     ),
     "timestamp_ntz": ((is_naive, _cast), (types.is_date, _cast), (is_text, _cast)),
-    "interval": ((types.is_duration, _cast), (is_text, parse_intervals)),
+    "interval": ((types.is_duration, _cast), (is_text, _parse_intervals)),
 }
