@@ -140,6 +140,8 @@ CONSTRUCTS = [
             "count, sum, avg": "SELECT b, count(*) AS n, count(a) AS m, sum(c) AS s, avg(c) AS v "
             "FROM t GROUP BY b",
             "min, max": "SELECT b, min(c) AS x, max(c) AS y FROM t GROUP BY b",
+            "sums that are NULL if they don't fit": "SELECT b, try_sum(c) AS s, try_avg(c) AS v "
+            "FROM t GROUP BY b",
             "of intervals": "SELECT b, sum(s) AS n, avg(s) AS v, min(s) AS x, max(s) AS y FROM "
             "(SELECT b, timestamp_seconds(c * 900) - timestamp_seconds(a) AS s FROM t) GROUP BY b",
             "of all rows": "SELECT count(*) AS n, sum(c) AS s, min(b) AS x FROM t",
@@ -159,6 +161,8 @@ CONSTRUCTS = [
             "stddev, variance": "SELECT b, stddev(c) AS s, stddev_pop(c) AS p, variance(c) AS v, "
             "var_pop(c) AS w FROM t GROUP BY b",
             "covariance": "SELECT b, covar_samp(a, c) AS s, covar_pop(a, c) AS p FROM t GROUP BY b",
+            "covariance of distinct pairs": "SELECT b, covar_pop(DISTINCT a, c) AS p FROM t "
+            "GROUP BY b",
             "bool_and, bool_or, count_if": "SELECT b, bool_and(c > 1) AS x, bool_or(c > 8) AS y, "
             "count_if(c > 2) AS n FROM t GROUP BY b",
             "bit_and, bit_or, bit_xor": "SELECT b, bit_and(c) AS x, bit_or(c) AS y, bit_xor(c) AS z"

@@ -53,6 +53,11 @@ POINTS = {
     "constants_that_are_arrays_and_structs": "SELECT t.k, v.l, v.s FROM t JOIN (VALUES (1, array(1,"
     " 2), named_struct('p', 1, 'q', 'it''s')), (2, NULL, named_struct('p', 2, 'q', 'x'))) "
     "v(a, l, s) ON t.a = v.a",
+    "sums_that_need_not_fit": "SELECT b, count(*) AS n, try_sum(CASE WHEN a > 2 THEN "
+    "9000000000000000000 ELSE c END) AS s, try_sum(CASE WHEN a > 2 THEN CAST(9e27 AS DECIMAL(28, 0)"
+    ") ELSE c END) AS m, try_sum(DISTINCT c) AS d, try_sum(x) AS x FROM t GROUP BY b",
+    "a_sum_that_need_not_fit": "SELECT try_sum(CASE WHEN c > 4 THEN 9000000000000000000 END) AS s, "
+    "try_avg(c) AS m, try_avg(DISTINCT CAST(c AS DECIMAL(33, 3)) / 7) AS d FROM t",
     "pairs_with_equal_doubles": "SELECT count(DISTINCT x, a IS NULL) AS n FROM t",
     "pairs_of_nested_values": "SELECT b, sum(c) AS s, count(DISTINCT CASE WHEN a > 2 THEN "
     "array('p, q') ELSE array('p', 'q') END, c > 4) AS n, count(DISTINCT struct(CASE WHEN a = 1 "

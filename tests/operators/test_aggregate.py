@@ -392,3 +392,17 @@ def test_a_sum_beyond_64_bits_is_an_error_and_not_a_wrong_number(maintain: Maint
     with pytest.raises(Overflow, match=r"sum\(n\) does not fit int64"):
         maintain(aggregate((), SUMS), in_steps([(big, 1), (one, 1)], 1, WIDE))
     check(maintain, node, [(big, 1), (one, 1), (one, -1)], 1000)
+
+
+def test_a_tried_sum_that_does_not_fit_is_null_while_it_does_not(maintain: Maintain) -> None:
+    calls = ((Call("try_sum", "n"), pa.int64()), (Call("count", "n"), pa.int64()))
+    big, one = ((g, 1, None, n, *NOTHING[4:]) for g, n in (("b", 2**63 - 1), ("b", 1)))
+    others = [((g, 1, None, 7, *NOTHING[4:]), 1) for g in ("a", "c", "d")]
+    steps = in_steps([*others, (big, 1), (one, 1), (one, -1)], 1, WIDE)
+    views, _ = maintain(aggregate(("g",), calls), steps)
+    shown = [{row[1:] for row in view if row[0] == "b"} for view in views[3:]]
+    assert shown == [{(2**63 - 1, 1)}, {(None, 2)}, {(2**63 - 1, 1)}]
+    at_once, _ = maintain(
+        aggregate(("g",), calls), in_steps([*others, (big, 1), (one, 1)], 9, WIDE)
+    )
+    assert set(at_once[0]) == {("a", 7, 1), ("b", None, 2), ("c", 7, 1), ("d", 7, 1)}

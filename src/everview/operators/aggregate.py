@@ -183,8 +183,10 @@ class AggregateOperator(Operator):
             return count
         if call.function in moments.FUNCTIONS:
             return moments.result(call.function, count.to_numpy(), *argument.moments(state))
-        compute = partial(sums.total if call.function == "sum" else sums.average, arrow=arrow)
+        compute = partial(sums.total if "sum" in call.function else sums.average, arrow=arrow)
         total = argument.total(state)
+        if call.function.startswith("try_"):
+            return sums.or_null(compute, total, count.to_numpy(), arrow)
         return self._fitting(str(call), arrow, groups, compute, total, count.to_numpy())
 
     def _fitting(
@@ -229,7 +231,7 @@ class _Argument:
         self._pairs: list[tuple[int, int]] = []
         if functions & moments.FUNCTIONS:
             self._pairs = [(0, 0)] if other is None else [(0, 0), (1, 1), (0, 1)]
-        self._summed = bool(functions & {"sum", "avg"})
+        self._summed = bool(functions & {"sum", "avg", "try_sum", "try_avg"})
         kept = sums.sum_type(node.input.column(first).type)
         named = {"count": pa.int64()}
         named |= {"sum": kept} if self._summed else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 import numpy as np
@@ -89,6 +90,20 @@ def average(kept: pa.Array, count: np.ndarray, arrow: pa.DataType) -> pa.Array:
         unscaled, some = unscaled.astype(object), some.astype(object)
     size = (2 * abs(unscaled) * factor + some) // (2 * some)
     return _decimals(np.where(unscaled < 0, -size, size), count == 0, arrow)
+
+
+def or_null(
+    compute: Callable[..., pa.Array], kept: pa.Array, count: np.ndarray, arrow: pa.DataType
+) -> pa.Array:
+    """Totals or averages, NULL where one doesn't fit the type."""
+    try:
+        return compute(kept, count)
+    except pa.ArrowInvalid:
+        if len(kept) == 1:
+            return pa.nulls(1, arrow)
+        half = len(kept) // 2
+        parts = [(kept[:half], count[:half]), (kept[half:], count[half:])]
+        return pa.concat_arrays([or_null(compute, *part, arrow) for part in parts])
 
 
 def _of_type(numbers: pa.Array, arrow: pa.DataType) -> pa.Array:

@@ -175,11 +175,13 @@ class _Calls:
         column = self.given.expressions.typed(f"call_{number}", expression)
         if name in _CHOICES:
             self.given.choices.add(name)
-        pairs_once = expression.isDistinct() and INCREMENTAL.get(name) in _OF_PAIRS
+        _check_pairs(expression)
         of_structs = INCREMENTAL.get(name) in _ANY_OF and pa.types.is_struct(column.type)
         recomputed = of_structs or _tells_nested_apart(expression)
-        if name in INCREMENTAL and not pairs_once and not recomputed:
-            return self.kept.setdefault(self._call(expression, INCREMENTAL[name]), column)
+        if name in INCREMENTAL and not recomputed:
+            tried = function.prettyName() in ("try_sum", "try_avg")
+            kept = function.prettyName() if tried else INCREMENTAL[name]
+            return self.kept.setdefault(self._call(expression, kept), column)
         if name in BY_TOUCHED_GROUP or recomputed:
             return self.recomputed.setdefault(self._text(expression), column)
         check_exact(function, expression)
@@ -296,6 +298,16 @@ def check_exact(function: Any, expression: Any) -> None:
         raise UnsupportedSql(
             f"{expression.sql()} is an estimate, which may differ from one epoch to the next; "
             f"use {exact}, which a view keeps exactly"
+        )
+
+
+def _check_pairs(expression: Any) -> None:
+    function = expression.aggregateFunction()
+    pairs = INCREMENTAL.get(kind(function)) in _OF_PAIRS or kind(function).startswith("Regr")
+    if expression.isDistinct() and pairs:
+        raise UnsupportedSql(
+            f"{expression.sql()} can't be maintained; make its pairs distinct first, in a subquery "
+            "in FROM: SELECT DISTINCT ..."
         )
 
 
