@@ -104,6 +104,16 @@ def test_what_fails_in_the_engine_names_the_row_too(either: ev.Database) -> None
     assert rows(either, "counts")["7"] == 3
 
 
+def test_what_sail_lacks_is_no_fault_of_a_row(shop: ev.Database) -> None:
+    shop.sql(
+        "CREATE MATERIALIZED VIEW pairs AS SELECT id, zip_with(array(id), array(amount), (x, y) -> "
+        "x + y) AS both FROM orders"
+    )
+    (said,) = shop.maintain().failed.values()
+    assert "if it is Sail that lacks something, use the engine spark; then everview verify" in said
+    assert "row" not in said
+
+
 def test_the_others_stay_current_and_the_stopped_one_as_it_was(shop: ev.Database) -> None:
     overflow(shop)
     shop.maintain()

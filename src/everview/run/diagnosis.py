@@ -42,6 +42,8 @@ def failing_row(
             return None  # it was below
         if rows is None or not rows.num_rows or not _fails(session, top, base, rows, step):
             continue
+        if _fails(session, top, base, rows.slice(0, 0), step):
+            return None  # whatever the rows: the engine lacks something
         while rows.num_rows > 1:
             half = rows.slice(0, rows.num_rows // 2)
             failed = _fails(session, top, base, half, step)

@@ -289,8 +289,8 @@ def _give_up(store: EmbeddedStore, view: View, step: Step, what: str, report: Re
         _stop(store, view | {"states": {}}, step, what, report)
     else:
         reason = (
-            f"{what}; so nothing was replaced. Mend the rows and write CREATE OR REPLACE again, or "
-            "with another query"
+            f"{what}; so nothing was replaced. Write CREATE OR REPLACE again when that is mended, "
+            "or with another query"
         )
         root, changes = view["root"], dict[str, View | None]()
         for key, other in store.documents("replacement/").items():
@@ -385,22 +385,26 @@ def _placed(
     states: Mapping[str, str],
     error: EverviewError,
 ) -> str:
-    """What went wrong, and on which row; operators say so themselves."""
+    """What went wrong, and on which row, with a remedy; operators say so themselves."""
     what = " ".join(str(error).split("\n== SQL")[0].split())
     if isinstance(error, Overflow | Damaged):
         return what
     tables = {table: store.describe(table) for table in view["tables"]}
     keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}
     row = failing_row(engine.session, node_of(view["plan"]), step, states, keys)
-    return what if row is None else f"{what.rstrip('.')}, on {row}"
+    if row is not None:
+        return f"{what.rstrip('.')}, on {row}; mend the row"
+    if engine.name == "sail":
+        return f"{what.rstrip('.')}; if it is Sail that lacks something, use the engine spark"
+    return what
 
 
 def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Report) -> None:
     """Keep a view as it was before a step, and say why."""
     name = view["name"]
     reason = (
-        f"{what}; mend the rows, then everview verify DB {name} --repair makes it anew; or "
-        f"DROP VIEW {name} and create it with another query"
+        f"{what}; then everview verify DB {name} --repair makes the view anew; or DROP VIEW {name} "
+        "and create it with another query"
     )
     stopped = {
         "status": "stopped",
