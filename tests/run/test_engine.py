@@ -239,3 +239,37 @@ def test_processes_may_be_started_while_sail_works(sail, db, orders):
     finally:
         ended.set()
         asking.join()
+
+
+@pytest.fixture(params=["sail", "spark connect"])
+def forgetful(request, spark, connect_port, monkeypatch):
+    """An engine whose session its server may end."""
+    if request.param == "sail":
+        return start("sail")
+    connected = f"sc://127.0.0.1:{connect_port}"
+    monkeypatch.setattr(engine_module, "_spark", lambda: engine_module._connect(connected))
+    return start("spark")
+
+
+@pytest.fixture
+def sums(db, orders, spark):
+    db._engine = spark
+    db.sql("CREATE MATERIALIZED VIEW sums AS SELECT who, sum(n) AS total FROM Orders GROUP BY who")
+    return db.view("sums")
+
+
+def test_views_go_on_when_a_session_has_ended(db, orders, sums, forgetful):
+    db._engine = forgetful
+    db.maintain()
+    forgetful.session.client.release_session()
+    orders.delete([9])
+    report = db.maintain()
+    assert (report.failed, report.epochs) == ({}, 1)
+    assert {row["who"]: row["total"] for row in sums.scan()} == {"a": 20, "b": 16}
+
+
+def test_a_query_after_a_session_has_ended_is_asked_again(forgetful, db, orders):
+    forgetful.session.client.release_session()
+    with pytest.raises(EngineFailed, match="try again"):
+        forgetful.select(db.path, "SELECT * FROM Orders", {"Orders": None})
+    assert forgetful.select(db.path, "SELECT * FROM Orders", {"Orders": None}).num_rows == 10

@@ -71,6 +71,8 @@ _MISSING = re.compile(
     r"ModuleNotFoundError: No module named '([\w.]+)'|find the data source: (everview)\b"
 )
 _EXTERNAL = "External error: "
+_ENDED = re.compile(r"session \S+ is not running|INVALID_HANDLE\.SESSION")
+_IDLE_SECONDS = 365 * 24 * 3600  # that nobody uses a session until Sail ends it
 _starting = threading.RLock()
 
 
@@ -116,7 +118,7 @@ class Engine:
         `views` has the rows of every view. Raises `InvalidSql` if the query doesn't parse or
         resolve, `SqlError` if it fails.
         """
-        with self._turn, ExitStack() as shown, _readably():
+        with self._turn, ExitStack() as shown, self._readably():
             found = {name: self.read(db, name, columns) for name, columns in tables.items()}
             found |= {name: self._frame(rows) for name, rows in (views or {}).items()}
             return self._rows(shown, sql, found, may_push=True)
@@ -140,7 +142,7 @@ class Engine:
                 for table, columns in query.columns.items()
             }
 
-        with self._turn, ExitStack() as shown, _readably():
+        with self._turn, ExitStack() as shown, self._readably():
             for name, one in inner:
                 self._show(shown, one.sql, frames(one))
                 self._show(shown, name, {name: self.session.sql(one.sql).toDF(*one.names)})
@@ -150,6 +152,25 @@ class Engine:
         # without a schema, no rows are refused on Spark Connect, and local times taken for others
         schema = struct([Column(field.name, field.type) for field in rows.schema])
         return self.session.createDataFrame(rows, schema)
+
+    def told(self, error: Exception) -> EverviewError:
+        """The error as `readable` has it. A session that has ended is replaced by a new one."""
+        if not _ENDED.search(str(error)):
+            return readable(error)
+        fresh = start(self.name)
+        self.session, self.programs = fresh.session, fresh.programs
+        return EngineFailed(
+            f"the session of the engine {self.name} had ended, as some do that nobody uses for "
+            "long; there is a new one now, so try again"
+        )
+
+    @contextmanager
+    def _readably(self) -> Iterator[None]:
+        """Errors of the engine inside the block are told as `told` has them."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            raise self.told(error) from error
 
     def interrupt(self) -> bool:
         """End the queries that run, which then fail; False if there are none that could be."""
@@ -206,15 +227,6 @@ def _reads_once(sql: str, tables: Iterable[str]) -> bool:
     words = re.findall(r"\w+", sql.lower())
     once = all(len(re.findall(re.escape(t.lower()), sql.lower())) <= 1 for t in tables)
     return once and "with" not in words
-
-
-@contextmanager
-def _readably() -> Iterator[None]:
-    """Errors of the engine inside the block are told as `readable` has them."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise readable(error) from error
 
 
 def readable(error: Exception) -> EverviewError:
@@ -323,6 +335,7 @@ def _sail() -> SparkSession:
     """A session of its own in a Sail that runs inside this process."""
     global _sail_server
     os.environ.setdefault("RUST_LOG", "error")
+    os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", str(_IDLE_SECONDS))
     try:
         from pysail.spark import SparkConnectServer
     except ImportError as error:

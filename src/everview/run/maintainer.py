@@ -24,7 +24,7 @@ from everview.errors import Damaged, DataError, EngineFailed, EverviewError, Ove
 from everview.plan.nodes import OPERATORS, node_of
 from everview.run.cut import Positions, cut, positions_at, time_now
 from everview.run.diagnosis import failing_row
-from everview.run.engine import Engine, readable
+from everview.run.engine import Engine
 from everview.run.recovery import (
     ahead_of_logs,
     anew,
@@ -418,12 +418,15 @@ def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Repor
 
 
 def _run(engine: Engine, views: list[View], step: Step, states: Mapping[str, str]) -> int:
-    """Run a step; again if the engine fails, as when a worker was killed once too often."""
+    """Run a step; again if the engine fails, as when a worker was killed once too often, or its
+    session has ended."""
     for tried in range(1, _TRIES + 1):
         try:
             return engine.programs.run(views, step, states)
         except PySparkException as error:
-            raise readable(error) from error
+            told = engine.told(error)
+            if tried == _TRIES or not isinstance(told, EngineFailed):
+                raise told from error
         except Py4JJavaError as error:
             if tried == _TRIES:
                 why = str(error.java_exception.getMessage()).splitlines()[0]
