@@ -63,7 +63,7 @@ class Shop(ev.Watcher):
         self.meanwhile: Callable[[], None] = lambda: None
         programs = SimpleNamespace(run=self._run)
         self.db._engine = SimpleNamespace(  # type: ignore[assignment]
-            name=engine.name, session=engine.session, programs=programs
+            name=engine.name, session=engine.session, programs=programs, told=engine.told
         )
         self._record_commit()
 
