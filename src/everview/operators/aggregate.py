@@ -183,7 +183,8 @@ class AggregateOperator(Operator):
             return count
         if call.function in moments.FUNCTIONS:
             return moments.result(call.function, count.to_numpy(), *argument.moments(state))
-        compute = partial(sums.total if "sum" in call.function else sums.average, arrow=arrow)
+        made = sums.total if call.function.endswith("sum") else sums.average
+        compute = partial(made, arrow=arrow)
         total = argument.total(state)
         if call.function.startswith("try_"):
             return sums.or_null(compute, total, count.to_numpy(), arrow)

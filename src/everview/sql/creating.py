@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
 # four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
 SHARDS = (12, 6, 2, 0)
-MOST_OPERATORS = 500
+MOST_OPERATORS = 500  # with a thousand, Sail takes all threads and memory there are
 
 Document = dict[str, Any]
 
