@@ -61,7 +61,7 @@ class Shop(ev.Watcher):
         self._seen = Recorder(history)
         self._history = history
         self.meanwhile: Callable[[], None] = lambda: None
-        programs = SimpleNamespace(run=self._run)
+        programs = SimpleNamespace(run=self._run, load=engine.programs.load)
         self.db._engine = SimpleNamespace(  # type: ignore[assignment]
             name=engine.name, session=engine.session, programs=programs, told=engine.told
         )

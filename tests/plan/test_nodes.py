@@ -33,8 +33,28 @@ def test_a_plan_comes_back_from_json_as_it_was() -> None:
     assert Node.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+def test_a_plan_is_as_large_as_the_nodes_that_differ() -> None:
+    plan: Node = shown(SOURCE, id="id_0")
+    for _ in range(60):
+        plan = Join(plan.columns, plan, plan, "semi", ("id",), ("id",), (False,), False)
+    assert len(plan.to_json()) == sum(1 for _ in plan.walk()) == 62
+    again = Node.from_json(json.loads(plan.text))
+    assert again == plan
+    assert hash(again) == hash(plan)
+    assert again.inputs()[0] is again.inputs()[1]
+    assert len(plan.alone) < 1000
+
+
+def test_a_plan_may_be_deep() -> None:
+    plan: Node = SOURCE
+    for i in range(2000):
+        plan = Filter(plan.columns, plan, f"id_0 > {i}")
+    assert Node.from_json(plan.to_json()) == plan
+    assert key_of(plan) == ("id_0",)
+
+
 def test_what_came_later_leaves_nodes_that_do_not_have_it_as_they_were() -> None:
-    assert "growing" not in COUNTED.to_json()
+    assert all("growing" not in node for node in COUNTED.to_json())
     grown = replace(COUNTED, growing=True)
     assert Node.from_json(grown.to_json()) == grown
     assert grown.identity != COUNTED.identity

@@ -58,6 +58,17 @@ FOUND = {
     "grouped_twice_by_one_column": Case(
         (T,), (SOME,), (Written("SELECT s AS a, s AS b, count(*) AS n FROM t GROUP BY a, b"),), 1
     ),
+    "nothing_is_needed_of_touched_groups": Case(
+        (T,),
+        (SOME,),
+        (
+            Written(
+                "SELECT DISTINCT w.s, w.b FROM t LEFT JOIN (SELECT s, bit_xor(k) AS b FROM t GROUP "
+                "BY s HAVING bool_or('' LIKE 'a') <= false) w ON t.k > 0",
+            ),
+        ),
+        1,
+    ),
 }
 OPEN: dict[str, Case] = {}
 

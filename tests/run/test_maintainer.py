@@ -6,10 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+
 import everview as ev
-from everview.run.maintainer import Report, _run_epoch, alone
+from everview.plan.nodes import Join, Project, Source
+from everview.run.maintainer import Report, _rows_of, _run_epoch, alone
 from everview.run.recovery import epoch_document
 from everview.run.workers import Step
+from everview.schema import Column
 from everview.stores.base import OF_VIEWS
 
 
@@ -43,3 +47,14 @@ def test_an_epoch_that_was_begun_moves_no_table_back(tmp_path: Path) -> None:
         epoch = db.store.document("epoch")
         assert epoch is not None
         assert epoch["positions"] == {"t": {"0": 5}, "u": {"0": 2}}
+
+
+def test_rows_of_a_view_are_not_read_where_they_have_to_lie_as_those_of_its_plan() -> None:
+    k, g, h = (Column(name, pa.int64(), False) for name in "kgh")
+    left, right = Source((k, g), "t", ("k", "g")), Source((h,), "u", ("h",))
+    joined = Join((k, g, h), left, right, "inner", ("g",), ("h",), (False,), False)
+    for columns, is_placed in (((k, g), True), ((k,), False)):
+        plan = Project(columns, joined, tuple(column.name for column in columns))
+        view = {"plan": plan.text, "key": ["k"], "states": {"view": "s"}}
+        assert _rows_of(view, lie_by_columns=False) is not None
+        assert (_rows_of(view, lie_by_columns=True) is not None) == is_placed

@@ -104,11 +104,18 @@ class ViewSink:
 
     def read(self, values: Iterator[list[bytes]], committed: int) -> Iterator[pa.Table]:
         """Rows as of the committed epoch, each as often as it is there."""
+        for rows, counts in self.counted(values, committed):
+            yield repeated(rows, counts)
+
+    def counted(
+        self, values: Iterator[list[bytes]], committed: int
+    ) -> Iterator[tuple[pa.Table, np.ndarray]]:
+        """Rows as of the committed epoch, and how often each is there."""
         for batch in values:
             rows = [row for value in batch if (row := current(value, committed))]
             if rows:
                 table = self.decode(rows)
-                yield repeated(table)
+                yield table.drop_columns(COUNT), table[COUNT].to_numpy()
 
     def decode_row(self, row: bytes) -> dict[str, Any]:
         """One row, without its count."""
@@ -141,12 +148,10 @@ def current(value: bytes, committed: int) -> bytes:
     return value[start : start + (new if epoch <= committed else previous)]
 
 
-def repeated(table: pa.Table) -> pa.Table:
-    counts = table[COUNT].to_numpy()
-    table = table.drop_columns(COUNT)
+def repeated(rows: pa.Table, counts: np.ndarray) -> pa.Table:
     if np.all(counts == 1):
-        return table
-    return table.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        return rows
+    return rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
 def _last(changed: Bagged) -> np.ndarray:

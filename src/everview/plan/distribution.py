@@ -33,7 +33,9 @@ _known: dict[str, Distribution] = {}
 def distribution(node: Node) -> Distribution:
     """How the rows that a node gives lie."""
     if node.identity not in _known:
-        _known[node.identity] = _distribution(node)
+        for one in node.walk():  # from below, as plans may be deeper than Python's stack
+            if one.identity not in _known:
+                _known[one.identity] = _distribution(one)
     return _known[node.identity]
 
 

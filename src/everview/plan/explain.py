@@ -56,11 +56,12 @@ def explain(
     other views use an operator's state.
     """
     by = keyed_by(plan, key)
-    below = _document(plan, size, shared)
+    below = _document(plan, size, shared, {})
     top = {
         "kind": "view",
         "label": "view",
         "copied": False,
+        "again": False,
         "round": below["round"] + (not lies(plan, by)),
         "by": _names(by),
         "place": _place(plan, by),
@@ -85,16 +86,23 @@ def explain(
 
 
 def _document(
-    node: Node, size: Size, shared: Callable[[Node], list[str]], copied: bool = False
+    node: Node,
+    size: Size,
+    shared: Callable[[Node], list[str]],
+    known: dict[str, Document],
+    copied: bool = False,
 ) -> Document:
+    """A part that has operators and comes again has its inputs where it came first."""
+    if node.identity in known:
+        return {**known[node.identity], "copied": copied, "again": True, "inputs": []}
     is_operator = isinstance(node, OPERATORS)
     needed = shards_by(node) if is_operator else (None,) * len(node.inputs())
     below = [
-        _document(one, size, shared, is_operator and by is None)
+        _document(one, size, shared, known, is_operator and by is None)
         for one, by in zip(node.inputs(), needed, strict=True)
     ]
     by = needed[0] if is_operator else distribution(node)
-    return {
+    document = {
         "kind": node.kind,
         "label": _PLAIN.sub(r"\1", node.label()),
         "identity": node.identity,
@@ -102,12 +110,16 @@ def _document(
         "by": _names(by),
         "place": _place(node.inputs()[0], by) if is_operator else None,
         "copied": copied,
+        "again": False,
         "runs": _OPERATOR if is_operator else _STATELESS,
         "maintained": _maintained(node),
         "state": _state(size(node)) if is_operator else None,
         "shared_with": shared(node) if is_operator else [],
         "inputs": below,
     }
+    if is_operator or any(one["identity"] in known for one in below):
+        known[node.identity] = document
+    return document
 
 
 def _maintained(node: Node) -> str:
@@ -144,11 +156,10 @@ def _parts(document: Document) -> Iterator[Document]:
 def as_text(document: Document, width: int = WIDTH) -> str:
     """The document as lines of about `width` columns; what is cut there is whole in the document.
 
-    A part that has operators and comes again is drawn once. If epochs were analyzed, nodes have
-    what those took in place of their state.
+    If epochs were analyzed, nodes have what those took in place of their state.
     """
     lines = [*_header(document), ""]
-    drawn = list(_draw(document["plan"], "", "", set()))
+    drawn = list(_draw(document["plan"], "", ""))
     titles, cells_of, below = _numbers(document)
     cells = [("round", "runs in", *titles)]
     cells += [
@@ -222,26 +233,20 @@ class _Line:
     notes: list[str]
 
 
-def _draw(node: Document, before: str, below: str, drawn: set[str]) -> Iterator[_Line]:
+def _draw(node: Document, before: str, below: str) -> Iterator[_Line]:
     """The node and what is under it, to the right of `before` and `below`."""
-    if node.get("identity") in drawn:
-        yield _Line(
-            {**node, "state": None, "work": None, "estimate": None},
-            before,
-            node["label"],
-            [f"{below}· as above"],
-        )
+    if node["again"]:
+        told = {**node, "state": None, "work": None, "estimate": None}
+        yield _Line(told, before, node["label"], [f"{below}· as above"])
         return
-    if any(part["runs"] == _OPERATOR for part in _parts(node)):
-        drawn.add(node.get("identity", ""))
     *others, last = node["inputs"] or [None]
     bar = below + "│  " * bool(others)
     yield _Line(node, before, node["label"], [f"{bar}· {note}" for note in _notes(node)])
     for one in others:
-        yield from _draw(one, below + "├─ ", below + "│  ", drawn)
+        yield from _draw(one, below + "├─ ", below + "│  ")
     if last is not None:
         branch = bool(others)
-        yield from _draw(last, below + "└─ " * branch, below + "   " * branch, drawn)
+        yield from _draw(last, below + "└─ " * branch, below + "   " * branch)
 
 
 def _notes(node: Document) -> Iterator[str]:

@@ -32,26 +32,30 @@ def view_key(plan: Node, key_of_table: KeyOfTable) -> tuple[str, ...]:
 
 def unique_key(node: Node, key_of_table: KeyOfTable) -> Key:
     """Columns of a node that are unique together, if any are known to be; NULL is one value."""
+    found: dict[str, Key] = {}
+    for one in node.walk():
+        found[one.identity] = _unique_key(one, key_of_table, lambda below: found[below.identity])
+    return found[node.identity]
+
+
+def _unique_key(node: Node, key_of_table: KeyOfTable, key_of: Callable[[Node], Key]) -> Key:
     if isinstance(node, Aggregate):
         return node.groups
     if isinstance(node, Recompute) and not node.rows_stay:
         return node.input.groups
     if isinstance(node, Filter | Threshold | TopK | Touched | Recompute | Replace):
-        return unique_key(node.input, key_of_table)
+        return key_of(node.input)
     if isinstance(node, Source):
         named = {read: column.name for read, column in zip(node.read, node.columns, strict=True)}
         return _renamed(key_of_table(node.table), named)
     if isinstance(node, Project):
         made = zip(node.expressions, node.names(), strict=True)
         shown = {unquoted(text): name for text, name in reversed(list(made))}
-        return _renamed(unique_key(node.input, key_of_table), shown)
-    if isinstance(node, Join):
-        return _of_join(node, key_of_table)
-    return None
+        return _renamed(key_of(node.input), shown)
+    return _of_join(node, key_of(node.left), key_of(node.right)) if isinstance(node, Join) else None
 
 
-def _of_join(node: Join, key_of_table: KeyOfTable) -> Key:
-    left, right = unique_key(node.left, key_of_table), unique_key(node.right, key_of_table)
+def _of_join(node: Join, left: Key, right: Key) -> Key:
     if node.how in ("semi", "anti", "existence", "single"):
         return left
     if node.how != "full" and right is not None and set(right) <= set(node.right_keys):

@@ -2,7 +2,8 @@
 
 Expressions are Spark SQL text over the columns of a node's input, whose names are unique there, so
 that text never needs a qualifier. Names come from the query's own names and never from where in a
-plan a node stands: equal parts of different queries are equal nodes.
+plan a node stands: equal parts of different queries are equal nodes. A plan is a graph: what
+several nodes read is written and walked once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def later(default: Any) -> Any:
     return field(default=default, kw_only=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Node:
     """A step of a plan; `columns` are what it gives to the next."""
 
@@ -40,9 +41,17 @@ class Node:
         return tuple(node for value in found for node in _nodes(value))
 
     def walk(self) -> Iterator[Node]:
-        for node in self.inputs():
-            yield from node.walk()
-        yield self
+        """Every node of the plan once, inputs first."""
+        seen: set[str] = set()
+        left: list[tuple[Node, bool]] = [(self, False)]
+        while left:
+            node, is_done = left.pop()
+            if is_done:
+                yield node
+            elif node.identity not in seen:
+                seen.add(node.identity)
+                left.append((node, True))
+                left += [(one, False) for one in reversed(node.inputs())]
 
     def with_inputs(self, change: Callable[[Node], Node]) -> Node:
         """The node with each of its inputs changed."""
@@ -64,34 +73,66 @@ class Node:
 
     @cached_property
     def text(self) -> str:
-        """The node as JSON text."""
+        """The plan as JSON text."""
         return json.dumps(self.to_json(), sort_keys=True)
+
+    @cached_property
+    def alone(self) -> str:
+        """The node as JSON text, with no more of its inputs than their columns."""
+        return self.with_inputs(lambda one: Constant(one.columns, ())).text
 
     @cached_property
     def identity(self) -> str:
         """The same for equal nodes, and only for them."""
-        return blake2b(self.text.encode(), digest_size=10).hexdigest()
+        left = list(self.inputs())
+        while left:  # from below, as plans may be deeper than Python's stack
+            waiting = [one for one in left[-1].inputs() if "identity" not in vars(one)]
+            if not waiting:
+                left.pop().identity  # noqa: B018
+            left += waiting
+        own = json.dumps(self._own(lambda one: one.identity), sort_keys=True)
+        return blake2b(own.encode(), digest_size=10).hexdigest()
 
-    def to_json(self) -> dict[str, Any]:
+    def __repr__(self) -> str:
+        return f"<{self.label()}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """All nodes of the plan, inputs first; a node has the places of its inputs."""
+        places: dict[str, int] = {}
+        found = []
+        for node in self.walk():
+            found.append(node._own(lambda one: places[one.identity]))
+            places[node.identity] = len(places)
+        return found
+
+    def _own(self, name: Callable[[Node], Any]) -> dict[str, Any]:
         values = [(one, getattr(self, one.name)) for one in fields(self)]
         given = [(one, value) for one, value in values if not one.kw_only or value != one.default]
-        return {"kind": self.kind, **{one.name: _to_json(value) for one, value in given}}
+        return {"kind": self.kind, **{one.name: _to_json(value, name) for one, value in given}}
 
     @staticmethod
-    def from_json(document: dict[str, Any]) -> Node:
-        kind = _KINDS[document["kind"]]
-        given = [one.name for one in fields(kind) if one.name in document]
-        made: Node = kind(**{name: _from_json(document[name]) for name in given})
-        return made
+    def from_json(documents: list[dict[str, Any]]) -> Node:
+        nodes: list[Node] = []
+        for document in documents:
+            kind = _KINDS[document["kind"]]
+            given = [one.name for one in fields(kind) if one.name in document]
+            nodes.append(kind(**{name: _from_json(document[name], nodes) for name in given}))
+        return nodes[-1]
 
 
 @lru_cache(4096)
 def node_of(text: str) -> Node:
-    """The node of a JSON text."""
+    """The plan of a JSON text."""
     return Node.from_json(json.loads(text))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Source(Node):
     """Changes of those rows of a table for which all conditions `where` hold; `read[i]` is the
     table's name of `columns[i]`."""
@@ -106,7 +147,7 @@ class Source(Node):
         return f"source {self.table} ({', '.join(self.read)}){where}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Constant(Node):
     """Rows that never change, as texts of their values."""
 
@@ -117,7 +158,7 @@ class Constant(Node):
         return f"constant ({len(self.rows)} row{'s' * (len(self.rows) != 1)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Filter(Node):
     kind = "filter"
     input: Node
@@ -127,7 +168,7 @@ class Filter(Node):
         return f"filter {self.condition}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Project(Node):
     """`expressions[i]` makes `columns[i]`."""
 
@@ -141,7 +182,7 @@ class Project(Node):
         return f"project {', '.join(texts)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Generate(Node):
     """Several rows, or none, of each: the columns `kept`, then those that a generator gives."""
 
@@ -154,7 +195,7 @@ class Generate(Node):
         return f"generate {self.generator} AS {', '.join(self.names()[len(self.kept) :])}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Union(Node):
     """All rows of all inputs, whose columns have the same names and types."""
 
@@ -179,7 +220,7 @@ class Call:
         return f"{self.function}({'DISTINCT ' * self.distinct}{arguments})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Aggregate(Node):
     """Groups by columns of the input; gives the groups' columns, then one for each call.
 
@@ -199,7 +240,7 @@ class Aggregate(Node):
         return f"aggregate{groups}{': ' * bool(calls)}{calls}{grows}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Join(Node):
     """Rows of the left with those of the right whose keys are equal.
 
@@ -228,7 +269,7 @@ class Join(Node):
         return f"{self.how} join on {' AND '.join(on) or 'true'}{side}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Threshold(Node):
     """Rows whose column compares with the one value of `scalar`, a plan of at most one row."""
 
@@ -259,7 +300,7 @@ class Order:
         return f"{self.column}{' DESC' * self.descending}{nulls}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TopK(Node):
     """The first rows in an order, after `offset` others; between rows that are equal in it, their
     bytes decide. From a `growing` input no row ever goes."""
@@ -277,7 +318,7 @@ class TopK(Node):
         return f"top {self.limit}{after} by ({', '.join(map(str, self.order))}){grows}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Touched(Node):
     """All rows of those groups of which a row changed."""
 
@@ -289,7 +330,7 @@ class Touched(Node):
         return f"rows of touched groups by ({', '.join(self.groups)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recompute(Node):
     """What the engine computes from the rows of whole groups: rows of theirs with more columns,
     or one row of each."""
@@ -303,7 +344,7 @@ class Recompute(Node):
         return f"{'window' if self.rows_stay else 'aggregate'} {', '.join(self.expressions)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Refresh(Node):
     """What the engine computes of a whole query over whole tables, whenever one of them changes."""
 
@@ -315,7 +356,7 @@ class Refresh(Node):
         return f"refresh: the whole query over {', '.join(one.table for one in self.sources)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Replace(Node):
     """The difference between what is computed for groups now and what was before.
 
@@ -353,27 +394,27 @@ def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
     return tuple(_changed(one, change) for one in value) if isinstance(value, tuple) else value
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: Any, name: Callable[[Node], Any]) -> Any:
+    if isinstance(value, Node):
+        return {"node": name(value)}
     if isinstance(value, Column):
         return {"part": "Column", **value.to_json()}
     if isinstance(value, Call | Order | Condition):
         return {"part": type(value).__name__, **vars(value)}
-    if isinstance(value, tuple):
-        return [_to_json(one) for one in value]
-    return value.to_json() if isinstance(value, Node) else value
+    return [_to_json(one, name) for one in value] if isinstance(value, tuple) else value
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: Any, nodes: list[Node]) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(one) for one in value)
+        return tuple(_from_json(one, nodes) for one in value)
     if not isinstance(value, dict):
         return value
-    part = value.get("part")
-    if part is None:
-        return Node.from_json(value)
-    if part == "Column":
+    if "node" in value:
+        return nodes[value["node"]]
+    if value["part"] == "Column":
         return Column.from_json(value)
-    return _PARTS[part](**{name: _from_json(one) for name, one in value.items() if name != "part"})
+    given = {name: one for name, one in value.items() if name != "part"}
+    return _PARTS[value["part"]](**{name: _from_json(one, nodes) for name, one in given.items()})
 
 
 OPERATORS = (Aggregate, Join, Threshold, TopK, Touched, Replace)

@@ -55,8 +55,8 @@ def failing_row(
 def _tops(plan: Node) -> list[Node]:
     """The last of each run of expressions, from the sources up."""
     runs = [node for node in plan.walk() if isinstance(node, Filter | Project)]
-    inside = {id(node.input) for node in runs}
-    return [node for node in runs if id(node) not in inside]
+    inside = {node.input for node in runs}
+    return [node for node in runs if node not in inside]
 
 
 def _base(node: Node) -> Node:

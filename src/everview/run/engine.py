@@ -143,9 +143,13 @@ class Engine:
             }
 
         with self._turn, ExitStack() as shown, self._readably():
-            for name, one in inner:
+            for at, (name, one) in enumerate(inner):
                 self._show(shown, one.sql, frames(one))
-                self._show(shown, name, {name: self.session.sql(one.sql).toDF(*one.names)})
+                rows = self.session.sql(one.sql).toDF(*one.names)
+                above = [query.sql, *(other.sql for _, other in inner[at + 1 :])]
+                if len(re.findall(re.escape(name), "\n".join(above), re.IGNORECASE)) > 1:
+                    rows = self._frame(rows.toArrow())  # else all of it is run for each reader
+                self._show(shown, name, {name: rows})
             return self._rows(shown, query.sql, frames(query), not inner)
 
     def _frame(self, rows: pa.Table) -> DataFrame:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,13 @@ from pyspark.errors import PySparkException
 
 from everview.analysis import changes_of, with_changes
 from everview.errors import Damaged, DataError, EngineFailed, EverviewError, Overflow, SqlError
-from everview.plan.nodes import OPERATORS, node_of
+from everview.plan.distribution import UNNAMED, distribution, shards_by
+from everview.plan.jobs import jobs
+from everview.plan.nodes import OPERATORS, Replace, node_of
 from everview.run.cut import Positions, cut, positions_at, time_now
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine
+from everview.run.programs import Load, Programs
 from everview.run.recovery import (
     ahead_of_logs,
     anew,
@@ -33,8 +37,10 @@ from everview.run.recovery import (
     recover,
     settle_if_quiet,
 )
+from everview.run.rounds import Kept
 from everview.run.watching import Epoch, Watcher
 from everview.run.workers import Step
+from everview.schema import has_floats
 from everview.stores.base import OF_VIEWS
 from everview.stores.embedded import unsynced
 from everview.stores.embedded.lease import ASIDE_SECONDS, LEASE_SECONDS, WORK
@@ -202,12 +208,14 @@ def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) 
         for view in group:
             report.watch.loading(view["name"], next(numbers), of)
             begun = time.monotonic()
-            view, step, fresh = _prepared(store, token, view, [one for one, _ in loaded.values()])
+            view, step, load = _prepared(store, token, view, [one for one, _ in loaded.values()])
             try:
-                report.rows += _run(engine, [view], step, fresh)
+                report.rows += _run(engine, lambda it: it.load(view, step, load))  # noqa: B023
             except FAILURES as error:
                 _give_up(store, view, step, _placed(store, engine, view, step, {}, error), report)
                 break
+            finally:
+                _drop_states(store, load.places.values(), [])
             loaded[view["name"]] = view, time.monotonic() - begun
         else:
             _put_in_place(store, token, [view for view, _ in loaded.values()])
@@ -218,20 +226,26 @@ def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) 
 
 
 def _waiting(store: EmbeddedStore) -> list[list[View]]:
-    """What is to be loaded: new views one by one, and definitions that replace others, those of one
-    statement together."""
-    new = [[view] for view in store.documents("view/").values() if view["status"] == "new"]
+    """What is to be loaded: new views one by one, each after those that it reads, and definitions
+    that replace others, those of one statement together."""
+    views = store.documents("view/")
+    new = {key: view for key, view in views.items() if view["status"] == "new"}
+    over = {
+        key: [f"view/{name.lower()}" for name in view["views"].values()]
+        for key, view in new.items()
+    }
+    ordered = [[new[key]] for key in TopologicalSorter(over).static_order() if key in new]
     replacing: dict[str, list[View]] = {}
     for view in store.documents("replacement/").values():
         replacing.setdefault(view["root"], []).append(view)
-    return [*new, *replacing.values()]
+    return [*ordered, *replacing.values()]
 
 
 def _prepared(
     store: EmbeddedStore, token: int, view: View, beside: list[View]
-) -> tuple[View, Step, dict[str, str]]:
+) -> tuple[View, Step, Load]:
     """What it takes to load a view beside others that were just loaded: the view with places for
-    its state, the step, and which operators have no state yet.
+    its state, the step, and the rest.
 
     A view is loaded as of the committed epoch: also of tables that no live view follows, its time
     is what counts.
@@ -246,27 +260,46 @@ def _prepared(
         positions[table] = store.positions_at(table, now)
         store.register(table, OF_VIEWS, positions[table])
     unsynced.mark(store, token)
-    view, fresh = _with_states(store, view, beside)
+    view, load = _with_states(store, view, beside)
     store.store_documents({"epoch": epoch_document(epoch["number"], positions, now)}, token)
-    return view, _step(store, view, token, epoch["number"], None, positions), fresh
+    return view, _step(store, view, token, epoch["number"], None, positions), load
 
 
-def _with_states(
-    store: EmbeddedStore, view: View, beside: list[View]
-) -> tuple[View, dict[str, str]]:
+def _with_states(store: EmbeddedStore, view: View, beside: list[View]) -> tuple[View, Load]:
     """The view with a place for each operator's state: that of an equal one, or a fresh one."""
     views = store.documents("view/").values()
     _drop_states(store, store.states(), [*views, *beside])  # what a load left that failed
     plan = node_of(view["plan"])
-    operators = {node.identity for node in plan.walk() if isinstance(node, OPERATORS)}
-    live = _states([*(other for other in views if other["status"] == "live"), *beside])
-    fresh = {identity: uuid.uuid4().hex[:12] for identity in sorted(operators - set(live))}
-    shared = {identity: live[identity] for identity in operators & set(live)}
-    states = {**shared, **fresh, "view": uuid.uuid4().hex[:12]}
-    for state in set(states.values()) - set(shared.values()):
+    operators = {node.identity: node for node in plan.walk() if isinstance(node, OPERATORS)}
+    there = [*(other for other in views if other["status"] == "live"), *beside]
+    live = _states(there)
+    fresh = {identity: _new_state() for identity in operators.keys() - live.keys()}
+    shared = {identity: live[identity] for identity in operators.keys() & live.keys()}
+    states = {**shared, **fresh, "view": _new_state()}
+    recomputed = {i: Kept(at) for i, at in shared.items() if isinstance(operators[i], Replace)}
+    lie_by_columns = any(UNNAMED in shards_by(node) for node in operators.values())
+    rows = (_rows_of(other, lie_by_columns) for other in there)
+    kept = recomputed | dict(filter(None, rows))
+    ahead = jobs([plan], worth=1, given=kept).ahead
+    places = {node.identity: _new_state() for part in ahead for node in part}
+    for state in (*fresh.values(), states["view"], *places.values()):
         for shard in view["shards"]:
             store.shard(state, shard, create=True)
-    return view | {"states": states}, fresh
+    return view | {"states": states}, Load(fresh, kept, places)
+
+
+def _new_state() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def _rows_of(view: View, lie_by_columns: bool) -> tuple[str, Kept] | None:
+    """The rows of a view in place of its plan; not if they are told apart by doubles, as 0.0 and
+    -0.0 are there as one, nor if they have to lie where they do and no column says where."""
+    plan = node_of(view["plan"])
+    has_place = distribution(plan) != UNNAMED or not lie_by_columns
+    if not has_place or any(has_floats(plan.column(name).type) for name in view["key"]):
+        return None
+    return plan.identity, Kept(view["states"]["view"], tuple(view["key"]))
 
 
 def _put_in_place(store: EmbeddedStore, token: int, views: list[View]) -> None:
@@ -366,12 +399,12 @@ def _run_or_stop(
     One that fails is tried again before it is stopped: it may have been the engine's fault.
     """
     try:
-        report.rows += _run(engine, views, step, _states(views))
+        report.rows += _run(engine, lambda it: it.run(views, step, _states(views)))
     except FAILURES:
         for view in views:
             states = _states([view])
             try:
-                report.rows += _run(engine, [view], step, states)
+                report.rows += _run(engine, lambda it: it.run([view], step, states))  # noqa: B023
             except FAILURES as error:
                 placed = _placed(store, engine, view, step, states, error)
                 _stop(store, view, step, placed, report)
@@ -417,12 +450,12 @@ def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Repor
     report.watch.stopped(name, reason)
 
 
-def _run(engine: Engine, views: list[View], step: Step, states: Mapping[str, str]) -> int:
-    """Run a step; again if the engine fails, as when a worker was killed once too often, or its
-    session has ended."""
+def _run(engine: Engine, work: Callable[[Programs], int]) -> int:
+    """Run what there is to run; again if the engine fails, as when a worker was killed once too
+    often, or its session has ended."""
     for tried in range(1, _TRIES + 1):
         try:
-            return engine.programs.run(views, step, states)
+            return work(engine.programs)
         except PySparkException as error:
             told = engine.told(error)
             if tried == _TRIES or not isinstance(told, EngineFailed):

@@ -20,8 +20,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from everview.delta import weights_of
+from everview.plan.jobs import Jobs, jobs
 from everview.plan.nodes import Node, node_of
-from everview.run.rounds import Program
+from everview.run.rounds import Kept, Program
 from everview.run.workers import RUNNING, STEP, Step
 
 View = dict[str, Any]
@@ -30,11 +31,21 @@ _KEPT = 16
 
 @dataclass(frozen=True)
 class _Made:
-    """A program for any epoch: its name and its frame, if any change can reach a view."""
+    """A program for any epoch: its name, and the frames of its jobs."""
 
     name: str
-    whole: DataFrame | None
+    jobs: list[DataFrame]
     shuffles: bool
+
+
+@dataclass(frozen=True)
+class Load:
+    """What it takes to load a view: where operators are to have their state that have none yet,
+    what is there of other views, and places for what goes from one job to another."""
+
+    fresh: Mapping[str, str]
+    kept: Mapping[str, Kept]
+    places: Mapping[str, str]
 
 
 class Programs:
@@ -49,12 +60,17 @@ class Programs:
         self._again = here or isinstance(session, SparkSession)
         self._made: dict[Any, _Made] = {}
 
+    def load(self, view: View, step: Step, load: Load) -> int:
+        """Load one view; returns its rows."""
+        program = Program(self._session, step, load.fresh, kept=load.kept, places=load.places)
+        found = jobs([node_of(view["plan"])], worth=1, given=load.kept)
+        return sum(map(_touched, self._make([view], program, found)))
+
     def run(self, views: list[View], step: Step, states: Mapping[str, str]) -> int:
-        """One program for the views' part of a step; returns the view rows touched."""
-        if step.start is None or not self._again:
-            there = {i: state for view in views for i, state in view["states"].items()}
-            kept = {i: state for i, state in there.items() if i not in states}
-            return _touched(self._make(views, Program(self._session, step, states, kept=kept)))
+        """One program for the views' part of an epoch; returns the view rows touched."""
+        if not self._again:
+            program = Program(self._session, step, states)
+            return sum(map(_touched, self._make(views, program, _jobs(views, step))))
         shape = _shape(views, step)
         made = self._made.pop(shape) if shape in self._made else None
         made = made or self._named(views, step, states)
@@ -69,20 +85,19 @@ class Programs:
         return found
 
     def _job(self, made: _Made, step: Step) -> int:
-        whole = made.whole
-        if whole is not None and made.shuffles:
-            whole = whole.select("*")  # what a plan has shuffled once, it would not shuffle again
         context = self._session.sparkContext
         context.setLocalProperty(STEP, step.to_json())
         try:
-            return _touched(whole)
+            # what a plan has shuffled once, it would not shuffle again
+            again = [job.select("*") if made.shuffles else job for job in made.jobs]
+            return sum(map(_touched, again))
         finally:
             context.setLocalProperty(STEP, "")
 
     def _here_for(self, made: _Made, step: Step) -> int:
         RUNNING[made.name] = step
         try:
-            return _touched(made.whole)
+            return sum(map(_touched, made.jobs))
         finally:
             del RUNNING[made.name]
 
@@ -91,25 +106,34 @@ class Programs:
         temporary view it is sent, and resolved, once."""
         name = f"program_{uuid.uuid4().hex}"
         program = Program(self._session, step, states, name=name)
-        whole = self._make(views, program)
-        if whole is not None and self._here:
-            whole.createOrReplaceTempView(name)
-            whole = self._session.table(name)
-        return _Made(name, whole, program.shuffles)
+        made = self._make(views, program, _jobs(views, step))
+        if self._here:
+            for number, frame in enumerate(made):
+                frame.createOrReplaceTempView(f"{name}_{number}")
+            made = [self._session.table(f"{name}_{number}") for number in range(len(made))]
+        return _Made(name, made, program.shuffles)
 
     def _forget(self, made: _Made) -> None:
-        if self._here:
-            self._session.catalog.dropTempView(made.name)
+        for number in range(len(made.jobs)) if self._here else ():
+            self._session.catalog.dropTempView(f"{made.name}_{number}")
 
-    def _make(self, views: list[View], program: Program) -> DataFrame | None:
-        sinks = [
-            program.sink(
-                view["name"], node_of(view["plan"]), tuple(view["key"]), view["states"]["view"]
-            )
-            for view in views
-        ]
-        frames = [frame for frame in sinks if frame is not None]
-        return reduce(lambda one, other: one.union(other), frames) if frames else None
+    def _make(self, views: list[View], program: Program, found: Jobs) -> list[DataFrame]:
+        """The frames of jobs, one to be run after the other."""
+        ahead = [[program.ahead(node) for node in part] for part in found.ahead]
+        sinks = [[_sink(program, views[at]) for at in part] for part in found.last]
+        present = [[one for one in part if one is not None] for part in (*ahead, *sinks)]
+        return [reduce(lambda one, other: one.union(other), part) for part in present if part]
+
+
+def _sink(program: Program, view: View) -> DataFrame | None:
+    plan, key = node_of(view["plan"]), tuple(view["key"])
+    return program.sink(view["name"], plan, key, view["states"]["view"])
+
+
+def _jobs(views: list[View], step: Step) -> Jobs:
+    start = step.start or {}
+    changed = {table for table, end in step.end.items() if start.get(table) != end}
+    return jobs([node_of(view["plan"]) for view in views], changed=changed)
 
 
 def recompute(
@@ -135,5 +159,5 @@ def _shape(views: list[View], step: Step) -> Any:
     return states, regions, step.shards, step.is_spread
 
 
-def _touched(whole: DataFrame | None) -> int:
-    return 0 if whole is None else sum(row["touched"] for row in whole.collect())
+def _touched(job: DataFrame) -> int:
+    return sum(row["touched"] for row in job.collect())

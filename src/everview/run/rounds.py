@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,15 @@ from pyspark.sql.types import IntegerType
 
 from everview.delta import WEIGHT
 from everview.operators.aggregate import AggregateOperator
-from everview.plan.distribution import Distribution, distribution, keyed_by, lies, shards_by
+from everview.plan.distribution import (
+    UNNAMED,
+    Distribution,
+    distribution,
+    hashed,
+    keyed_by,
+    lies,
+    shards_by,
+)
 from everview.plan.nodes import (
     Aggregate,
     Constant,
@@ -31,7 +39,6 @@ from everview.plan.nodes import (
     Project,
     Recompute,
     Refresh,
-    Replace,
     Source,
     Touched,
     Union,
@@ -48,12 +55,22 @@ SHARDED = Column(SHARD, pa.int32())
 DONE = (Column("view", pa.string()), Column("shard", pa.int32()), Column("touched", pa.int64()))
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Where all is that a node gave while another view was maintained: in the state of an operator,
+    or in the rows of a view that has this key."""
+
+    state: str
+    key: tuple[str, ...] | None = None
+
+
 class Program:
     """The frames of one epoch; equal nodes of several views have one frame.
 
     `states` says by identity where an operator's state is; one that isn't there keeps none. `kept`
-    has those of views that are there while another is loaded, which reads what they gave: were it
-    recomputed, doubles could be others in their last digits, and what ties another. Where
+    is what is there while another view is loaded, which reads it: were it recomputed, doubles could
+    be others in their last digits, and what ties another. `places` are for what operators give that
+    are run ahead while a view is loaded; in epochs their state has it. Where
     there are few changes all rows are in one partition: to schedule more, and to shuffle between
     them, would take longer than the work. A program that has a name is for any epoch: it can be run
     again for steps in which the same tables change, spread in the same way.
@@ -65,10 +82,11 @@ class Program:
         step: Step,
         states: Mapping[str, str],
         *,
-        kept: Mapping[str, str] = MappingProxyType({}),
+        kept: Mapping[str, Kept] = MappingProxyType({}),
+        places: Mapping[str, str] = MappingProxyType({}),
         name: str | None = None,
     ) -> None:
-        self._session, self._kept = session, kept
+        self._session, self._kept, self._places = session, kept, places
         self._f: Any = functions if isinstance(session, SparkSession) else connect.functions
         self._step = step
         self._told = step if name is None else name
@@ -95,6 +113,19 @@ class Program:
         placed = self._placed(frame, renamed, (*plain, WEIGHTED), by)
         return placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
 
+    def ahead(self, node: Node) -> DataFrame | None:
+        """An operator alone; those who read it then read what it gave when it was run."""
+        found = self._task(node)
+        self._frames[node.identity] = None
+        if found is None:
+            return None
+        task, frame = found
+        place = self._places.get(node.identity)
+        at = place or self._states[node.identity]
+        self._frames[node.identity] = self._read_shards(workers.handed, node, at)
+        run: Callable[[Any], Any] = partial(workers.operate_ahead, task, place)
+        return frame.mapInArrow(run, struct(DONE))
+
     def put(self, node: Node, frame: DataFrame) -> None:
         """Take this for the frame of a node."""
         self._frames[node.identity] = frame
@@ -105,6 +136,8 @@ class Program:
         return self._frames[node.identity]
 
     def _build(self, node: Node) -> DataFrame | None:
+        if kept := self._kept.get(node.identity):
+            return self._of_view(node, kept) if kept.key is not None else self._given(node, kept)
         if isinstance(node, Source):
             return self._source(node)
         if isinstance(node, Constant):
@@ -119,8 +152,6 @@ class Program:
             names = self._named([*node.names(), WEIGHT])
             found = [frame.select(*names) for frame in frames if frame is not None]
             return _all(found) if found else None
-        if isinstance(node, Replace) and node.identity in self._kept:
-            return self._given(node)
         return self._operator(node)
 
     def _expressed(
@@ -198,13 +229,45 @@ class Program:
         regions = self._shaped(self._session.range(0, len(end), 1, cores), [REGION])
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
 
-    def _given(self, node: Replace) -> DataFrame:
+    def _given(self, node: Node, kept: Kept) -> DataFrame:
         """What an operator gave that has its state already."""
-        places = self._shaped(self._session.range(0, len(self._step.shards), 1, 1), [REGION])
-        read = partial(workers.kept, self._told, node.text, self._kept[node.identity])
-        return places.mapInArrow(read, struct((*node.columns, WEIGHTED, SHARDED)))
+        return self._read_shards(workers.kept, node, kept.state)
+
+    def _of_view(self, node: Node, kept: Kept) -> DataFrame:
+        """The rows of a view, lying as those of its plan do."""
+        document = json.dumps([[column.to_json() for column in node.columns], kept.key])
+        plain = tuple(replace(column, name=f"column_{i}") for i, column in enumerate(node.columns))
+        read = partial(workers.shown, self._told, document, kept.state)
+        frame = self._shards().mapInArrow(read, struct((*plain, WEIGHTED)))
+        pairs = zip(self._named(one.name for one in plain), node.names(), strict=True)
+        shown = frame.select(*(one.alias(name) for one, name in pairs), *self._named([WEIGHT]))
+        by = distribution(node)
+        if by is None:
+            return shown
+        if by == UNNAMED:  # then nobody asks where they lie
+            by = hashed(node, tuple(node.names()))
+        columns = (*node.columns, WEIGHTED, SHARDED)
+        return self._shuffled(self._shaped(shown.select("*", self._shard(by)), columns))
+
+    def _read_shards(self, read: Callable[..., Any], node: Node, state: str) -> DataFrame:
+        made = partial(read, self._told, node.alone, state)
+        return self._shards().mapInArrow(made, struct((*node.columns, WEIGHTED, SHARDED)))
+
+    def _shards(self) -> DataFrame:
+        count = len(self._step.shards)
+        cores = min(count, os.cpu_count() or 1) if self._spread else 1
+        return self._shaped(self._session.range(0, count, 1, cores), [REGION])
 
     def _operator(self, node: Node) -> DataFrame | None:
+        found = self._task(node)
+        if found is None:
+            return None
+        task, frame = found
+        operate: Callable[[Any], Any] = partial(workers.operate, task)
+        return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
+
+    def _task(self, node: Node) -> tuple[Task, DataFrame] | None:
+        """What an operator is to do, and with which rows."""
         frames = [self.frame(one) for one in node.inputs()]
         if isinstance(node, Aggregate | Touched):
             frames = [self._seeded(node, frames[0])]
@@ -216,12 +279,8 @@ class Program:
             slots, frame = self._alone(node, place, frame)
         else:
             slots, frame = self._together(node, present)
-        state = self._states.get(node.identity)
         inputs = tuple(zip(present, slots, strict=True))
-        operate: Callable[[Any], Any] = partial(
-            workers.operate, Task(self._told, node.text, state, inputs)
-        )
-        return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
+        return Task(self._told, node.alone, self._states.get(node.identity), inputs), frame
 
     def _seeded(self, node: Aggregate | Touched, frame: DataFrame | None) -> DataFrame | None:
         """A global aggregate has a row even over nothing: a row of weight 0 makes it, in the
@@ -246,7 +305,7 @@ class Program:
             if partial_columns is not None:
                 names = self._named(column.name for column in columns)
                 frame = self._shaped(frame.select(*names), columns)
-                combine = partial(workers.partial_of, node.text)
+                combine = partial(workers.partial_of, node.alone)
                 frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
         slots = tuple((column.name, column.name) for column in columns)
         return [slots], self._placed(frame, given, columns, by)

@@ -36,7 +36,7 @@ from everview.run.turns import in_turn, turn
 from everview.schema import Column, is_nested
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.files import identity
-from everview.stores.embedded.state import ShardState
+from everview.stores.embedded.state import Shard, ShardState
 
 SHARD, SIDE = "_shard", "_side"
 STEP = "everview.step"
@@ -236,13 +236,40 @@ def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = Non
 @tidied
 def kept(step: Step | str, document: str, state: str, places: Batches) -> Batches:
     """All that an operator gave, from its state in the shards at some places."""
-    now, operator = _step(step), operator_of(document)
+    operator = operator_of(document)
     assert isinstance(operator, ReplaceOperator)
+    for shard, found in _shards_at(step, state, places):
+        for rows, counts in found.bags():
+            yield from _named(operator.given(rows, counts), node_of(document).columns, shard)
+
+
+@guarded
+@tidied
+def shown(step: Step | str, document: str, state: str, places: Batches) -> Batches:
+    """The rows of a view, in the shards at some places."""
+    sink, epoch = _view_sink(document), _step(step).epoch
+    columns = tuple(replace(one, name=f"column_{i}") for i, one in enumerate(sink.columns))
+    for _, found in _shards_at(step, state, places):
+        for rows, counts in sink.counted(found.values(), epoch):
+            yield from _named(weighted(rows, counts), columns)
+
+
+@guarded
+@tidied
+def handed(step: Step | str, document: str, state: str, places: Batches) -> Batches:
+    """What an operator that was run ahead gave, in the shards at some places."""
+    epoch, columns = _step(step).epoch, node_of(document).columns
+    for shard, found in _shards_at(step, state, places):
+        given = found.given(epoch)
+        if given is not None and given.num_rows:
+            yield from _named(given, columns, shard)
+
+
+def _shards_at(step: Step | str, state: str, places: Batches) -> Iterator[tuple[int, Shard]]:
+    now = _step(step)
     store = open_store(now.db, now.durability, True)
     for place in [one for batch in places for one in batch.column(0).to_pylist()]:
-        shard = now.shards[place]
-        for rows, counts in store.shard(state, shard).bags():
-            yield from _named(operator.given(rows, counts), node_of(document).columns, shard)
+        yield now.shards[place], store.shard(state, now.shards[place])
 
 
 @guarded
@@ -263,6 +290,26 @@ def operate(task: Task, batches: Batches) -> Batches:
     columns = node_of(task.node).columns
     for shard, rows in in_turn(_by_shard(list(batches))):
         yield from _named(_shard_of("operator", task, shard, rows), columns, shard)
+
+
+@guarded
+@tidied
+def operate_ahead(task: Task, place: str | None, batches: Batches) -> Batches:
+    """Give nothing on, as those who read it come later: they ask the shard for it, or when it is
+    loaded the one at `place`."""
+    step = _step(task.step)
+    for shard, rows in in_turn(_by_shard(list(batches))):
+        given = _shard_of("operator", task, shard, rows)
+        if place is not None:
+            store = open_store(step.db, step.durability, False)
+            store.shard(place, shard).hand(step.epoch, step.token, given)
+        yield _done("", shard, pa.array([0], pa.int64()))
+
+
+def _done(view: str, shard: int, touched: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"view": pa.array([view]), "shard": pa.array([shard], pa.int32()), "touched": touched}
+    )
 
 
 def _shard_of(kind: str, task: Task, shard: int, rows: pa.Table) -> pa.Table:
@@ -348,13 +395,8 @@ def _view_sink(document: str) -> ViewSink:
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """View rows written; gives (view, shard, rows touched)."""
     for shard, rows in in_turn(_by_shard(list(batches))):
-        yield pa.record_batch(
-            {
-                "view": pa.array([view]),
-                "shard": pa.array([shard], pa.int32()),
-                "touched": _shard_of("view", task, shard, rows)["touched"].combine_chunks(),
-            }
-        )
+        touched = _shard_of("view", task, shard, rows)["touched"]
+        yield _done(view, shard, touched.combine_chunks())
 
 
 def _sunk(task: Task, shard: int, rows: pa.Table) -> pa.Table:

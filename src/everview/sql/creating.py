@@ -17,7 +17,7 @@ from everview.intake.explain import shown
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
 from everview.plan.keys import view_key
-from everview.plan.nodes import OPERATORS, Node, node_of
+from everview.plan.nodes import Node, node_of
 from everview.plan.rules import improve
 from everview.result import Result
 from everview.schema import LONGEST_NAME
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
 # four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
 SHARDS = (12, 6, 2, 0)
-MOST_OPERATORS = 500  # with a thousand, Sail takes all threads and memory there are
 
 Document = dict[str, Any]
 
@@ -140,7 +139,6 @@ def _planned(db: Database, definition: Definition, views: Mapping[str, Document]
     asked = inline_views(found.plan, plans)
     improved = found.plan if definition.is_full else _improved(db, found.plan, named)
     plan = inline_views(improved, plans)
-    _check_size(plan)
     return {
         **definition.to_document(),
         "plan": plan.text,
@@ -154,18 +152,6 @@ def _planned(db: Database, definition: Definition, views: Mapping[str, Document]
         "states": {},
         "status": "new",
     }
-
-
-def _check_size(plan: Node) -> None:
-    """What is read twice an engine runs twice, and what that reads four times."""
-    run = [node.identity for node in plan.walk() if isinstance(node, OPERATORS)]
-    if len(run) > MOST_OPERATORS:
-        raise UnsupportedSql(
-            f"an epoch would run {len(run):,} operators, of which {len(set(run)):,} differ: a WITH "
-            "or a view that the query, or a view it reads, reads several times is run as often. "
-            f"Up to {MOST_OPERATORS} can be maintained: read it fewer times, or create the view "
-            "WITH (refresh = 'full'), which computes all of it anew"
-        )
 
 
 def _improved(db: Database, plan: Node, tables: Iterable[str]) -> Node:

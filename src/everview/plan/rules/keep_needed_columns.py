@@ -85,7 +85,8 @@ def _of_generate(node: Generate, needed: set[str]) -> Node:
 
 
 def _of_replace(node: Replace, needed: set[str]) -> Node:
-    """What is recomputed and not needed is not computed; groups are needed in any case."""
+    """What is recomputed and not needed is not computed; groups are needed in any case. If nothing
+    is, there are the rows of windows, and the groups of aggregates, all the same."""
     computed = node.input
     assert isinstance(computed, Recompute)  # plans that are refreshed in full have no rules
     fixed = computed.input.columns if computed.rows_stay else map(node.column, node.groups)
@@ -96,7 +97,11 @@ def _of_replace(node: Replace, needed: set[str]) -> Node:
     if computed.rows_stay:
         wanted |= needed
     touched = computed.input
+    if computed.rows_stay and not kept:
+        return _kept(touched.input, needed)
     below = _exactly(touched.input, _wanted(touched.input, wanted))
+    if not kept:
+        return Aggregate(tuple(map(node.column, names)), below, node.groups, ())
     touched = Touched(below.columns, below, touched.groups)
     stay = touched.names() if computed.rows_stay else list(node.groups)
     columns = tuple(map(node.column, [*stay, *(name for _, name in kept)]))

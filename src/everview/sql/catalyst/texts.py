@@ -16,7 +16,7 @@ _WEIGHT = Column(WEIGHT, pa.int64())
 
 def check_texts(session: SparkSession, plan: Node) -> None:
     """Raises `UnsupportedSql` for the first node of a plan whose text isn't SQL for Spark."""
-    for node in {one.identity: one for one in plan.walk()}.values():
+    for node in plan.walk():
         if not isinstance(node, Filter | Project | Generate | Recompute):
             continue
         made, given = _made(node), (*node.input.columns, _WEIGHT)

@@ -1,6 +1,6 @@
 """The directory of a database: what it holds, and which version of the format wrote it.
 
-FORMAT          "everview 3": the format, locked (shared) by every process that uses it
+FORMAT          "everview 4": the format, locked (shared) by every process that uses it
 catalog/        table definitions, an LMDB environment
 tables/000001/0 region 0 of the first table, an LMDB environment; and so on
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from everview.errors import DatabaseError, FormatMismatch, NotADatabase
 
-FORMAT = 3
+FORMAT = 4
 _NAME = "FORMAT"
 
 

@@ -363,6 +363,23 @@ class Shard:
 
         return self._update(anew)
 
+    def hand(self, epoch: int, token: int, given: pa.Table) -> None:
+        """Keep nothing but what an operator gave when it was loaded, for those who read it."""
+
+        def once(txn: lmdb.Transaction) -> None:
+            self._check(txn, token)
+            self._note(txn, _OUTBOX, to_stream(given))
+            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
+
+        self._update(once)
+
+    def given(self, epoch: int) -> pa.Table | None:
+        """What was given in an epoch, as long as it is the last; None if that was nothing."""
+        with self._environment.reading() as txn, self._told_of():
+            if self._check_order(txn, epoch) != epoch:
+                return None
+            return from_stream(self._noted(txn, _OUTBOX))
+
     def fence(self, token: int) -> None:
         """Refuse everything that comes with an older token from now on; with the lock held."""
         self._environment.update(lambda txn: self._check(txn, token))

@@ -1,0 +1,193 @@
+"""Operators that are run ahead of others: once, however many read them, and like all others when
+the process ends in between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everview as ev
+from everview.run import programs, workers
+from everview.run.engine import Engine
+
+LEVELS = 9  # each reads the one before twice
+NESTED = (
+    "WITH a AS (SELECT g, sum(x) AS s, count(*) AS n FROM t GROUP BY g), "
+    "b AS (SELECT a.g, a.s + c.s AS s, c.n FROM a JOIN a AS c ON a.n = c.n), "
+    "c AS (SELECT b.g, b.s - d.n AS s, d.n FROM b JOIN b AS d ON b.g = d.g) "
+    "SELECT c.g, count(*) AS n, sum(c.s) AS s FROM c JOIN c AS e ON c.n = e.n GROUP BY c.g"
+)
+
+
+@pytest.fixture
+def db(engine: Engine, tmp_path: Path) -> Iterator[ev.Database]:
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        db._engine = engine
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
+        db.table("t").put([{"k": k, "g": k % 5, "x": k % 3} for k in range(40)])
+        yield db
+
+
+def change(db: ev.Database, chance: random.Random) -> None:
+    rows = [
+        {"k": chance.randrange(60), "g": chance.choice([0, 1, 2, 3, 4, 5, None]), "x": k}
+        for k in range(8)
+    ]
+    db.table("t").put(rows)
+    db.table("t").delete([chance.randrange(60), chance.randrange(60)])
+
+
+def found(db: ev.Database, view: str) -> list[tuple[Any, ...]]:
+    rows = [tuple(row.values()) for row in db.view(view).scan()]
+    return sorted(rows, key=lambda row: [(one is None, one) for one in row])
+
+
+def expected(db: ev.Database) -> dict[int | None, int]:
+    """What the last of the chain has, from the rows of the table."""
+    sums: dict[int | None, int] = {}
+    for row in db.table("t").scan():
+        sums[row["g"]] = sums.get(row["g"], 0) + row["x"]
+    return {g: s * 2**LEVELS for g, s in sums.items()}
+
+
+def create_chain(db: ev.Database) -> None:
+    db.sql("CREATE MATERIALIZED VIEW z0 AS SELECT g, sum(x) AS s FROM t GROUP BY g")
+    for level in range(1, LEVELS + 1):
+        name = f"{'zyx'[level % 3]}{level}"  # they are not loaded in the order of their names
+        before = f"{'zyx'[(level - 1) % 3]}{level - 1}"
+        db.sql(
+            f"CREATE MATERIALIZED VIEW {name} AS SELECT a.g, a.s + b.s AS s FROM {before} a "
+            f"JOIN {before} b ON a.g <=> b.g"
+        )
+
+
+def test_views_that_read_the_one_before_twice(db: ev.Database) -> None:
+    create_chain(db)
+    assert db.maintain().failed == {}
+    assert dict(found(db, "z9")) == expected(db)
+    chance = random.Random(1)
+    for _ in range(3):
+        change(db, chance)
+        assert (report := db.maintain()).epochs == 1
+        assert report.failed == {}
+        assert dict(found(db, "z9")) == expected(db)
+
+
+@pytest.mark.parametrize("few", [0, 20_000], ids=["spread", "in one partition"])
+def test_parts_of_one_query_that_are_read_twice(
+    few: int, db: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loaded and maintained ahead; also where another view keeps their state already."""
+    monkeypatch.setattr(workers, "FEW_CHANGES", few)
+    db.sql(f"CREATE MATERIALIZED VIEW v AS {NESTED}")
+    assert db.maintain().failed == {}
+    db.sql(f"CREATE MATERIALIZED VIEW w AS {NESTED} HAVING n > 2")
+    chance = random.Random(2)
+    for _ in range(3):
+        assert db.maintain().failed == {}
+        for view in ("v", "w"):
+            assert db.verify(view).equal
+        change(db, chance)
+    left = {
+        state for one in ("v", "w") for state in db.store.document(f"view/{one}")["states"].values()
+    }  # type: ignore[index]
+    assert {*db.store.states()} == left, "what went from job to job in a load is gone"
+
+
+def test_each_operator_is_run_once(
+    sail: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: list[tuple[str | None, int]] = []
+
+    def operated(task: workers.Task, shard: int, rows: Any, work: Any = workers._operated) -> Any:
+        run.append((task.state, shard))
+        return work(task, shard, rows)
+
+    monkeypatch.setitem(workers._KINDS, "operator", operated)
+    monkeypatch.setattr(programs, "jobs", _always(programs.jobs))
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = sail
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
+        create_chain(db)
+        db.maintain()
+        run.clear()
+        db.table("t").put({"k": 1, "g": 2, "x": 3})
+        db.maintain()
+        assert len(run) == len(set(run)) == LEVELS + 1
+        run.clear()
+        db.sql("CREATE MATERIALIZED VIEW over AS SELECT g, count(*) AS n FROM z9 GROUP BY g")
+        db.maintain()
+        assert len(run) == 1, "the rows of the view that it reads are there"
+        assert found(db, "over") == [(2, 1)]
+
+
+def _always(jobs: Any) -> Any:
+    return lambda plans, worth=1, **options: jobs(plans, worth=1, **options)
+
+
+@pytest.mark.parametrize("after", range(1, 5))
+def test_a_process_that_ends_between_two_jobs(
+    after: int, sail: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epoch is run again: what was run ahead is not, and gives what it gave."""
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = sail
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
+        create_chain(db)
+        db.maintain()
+        db.table("t").put([{"k": k, "g": k % 4, "x": k} for k in range(20)])
+        with monkeypatch.context() as broken:
+            done: list[None] = []
+
+            def touched(job: Any, work: Any = programs._touched) -> int:
+                done.append(None)
+                if len(done) > after:
+                    raise KeyboardInterrupt
+                return int(work(job))
+
+            broken.setattr(programs, "jobs", _always(programs.jobs))
+            broken.setattr(programs, "_touched", touched)
+            with pytest.raises(KeyboardInterrupt):
+                db.maintain()
+        db.table("t").delete([3])
+        assert db.maintain().failed == {}
+        assert dict(found(db, "z9")) == expected(db)
+
+
+def test_views_over_rows_that_lie_by_columns_which_are_not_shown(db: ev.Database) -> None:
+    """Those of a join that doesn't show its key, read by a join that leaves them where they lie."""
+    db.sql("CREATE TABLE names (g INT PRIMARY KEY, name STRING)")
+    db.table("names").put([{"g": g, "name": f"n{g % 3}"} for g in range(5)])
+    db.sql("CREATE MATERIALIZED VIEW named AS SELECT k, name, x FROM t JOIN names USING (g)")
+    db.maintain()
+    db.sql("CREATE MATERIALIZED VIEW by_name AS SELECT name, sum(x) AS s FROM named GROUP BY name")
+    db.sql(
+        "CREATE MATERIALIZED VIEW most AS SELECT k, x FROM named WHERE x >= (SELECT avg(x) FROM "
+        "named)"
+    )
+    db.sql(
+        "CREATE MATERIALIZED VIEW beside AS SELECT k, m.name FROM named CROSS JOIN (SELECT "
+        "max(name) AS name FROM names) m WHERE named.name <> m.name"
+    )
+    chance = random.Random(3)
+    for _ in range(3):
+        assert db.maintain().failed == {}
+        for view in ("by_name", "most", "beside"):
+            assert db.verify(view).equal
+        change(db, chance)
+
+
+def test_a_view_over_zeros_of_both_signs(db: ev.Database) -> None:
+    db.sql("CREATE TABLE d (k INT PRIMARY KEY, d DOUBLE)")
+    db.table("d").put([{"k": 1, "d": 0.0}, {"k": 2, "d": -0.0}, {"k": 3, "d": 1.5}])
+    db.sql("CREATE MATERIALIZED VIEW plain AS SELECT d FROM d")
+    db.maintain()
+    db.sql("CREATE MATERIALIZED VIEW texts AS SELECT CAST(d AS STRING) AS s FROM plain")
+    assert db.maintain().failed == {}
+    db.table("d").delete([2])
+    assert db.maintain().failed == {}
+    assert found(db, "texts") == [("0.0",), ("1.5",)]
