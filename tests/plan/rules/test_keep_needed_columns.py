@@ -5,7 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 
 from everview.plan.facts import Facts
-from everview.plan.nodes import Aggregate, Call, Filter, Project, Recompute, Replace, Source, Touched
+from everview.plan.nodes import (
+    Aggregate,
+    Call,
+    Filter,
+    Project,
+    Recompute,
+    Replace,
+    Source,
+    Touched,
+)
 from everview.plan.rules import improve
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
 from everview.schema import Column
