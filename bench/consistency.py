@@ -295,11 +295,10 @@ def _without_outbox() -> Any:
 
 
 def _without_split_rows() -> Any:
-    return mock.patch.object(sink, "split_row", lambda epoch, new, _: _split(epoch, new))
-
-
-def _split(epoch: int, new: bytes, split: Callable[..., bytes] = sink.split_row) -> bytes:
-    return split(epoch, new, b"")
+    split = sink.split_rows
+    return mock.patch.object(
+        sink, "split_rows", lambda epoch, new, _: split(epoch, new, [b""] * len(new))
+    )
 
 
 @contextmanager

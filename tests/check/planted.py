@@ -61,7 +61,7 @@ def commit_before_a_shard_is_done(patch: Patch) -> None:
 
     def later(task: workers.Task, shard: int, *given: Any) -> pa.Table:
         step = workers._step(task.step)
-        is_view = isinstance(json.loads(task.node), list)  # columns and key; else it is an operator
+        is_view = "kind" not in json.loads(task.node)[-1]  # a key; else it is an operator
         if not is_view or shard != step.shards[0]:
             return once(task, shard, *given)
         waiting.append(lambda: once(replace(task, step=step), shard, *given))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from everview.codec import RowCodec
 from everview.codec.point import PointDecoder
-from everview.codec.rows import Encoded, version_of
+from everview.codec.rows import BareCodec, Encoded, version_of
 from everview.errors import Damaged
 from everview.schema import Column, arrow_type
 from tests.values import TYPES, column, values
@@ -81,6 +81,9 @@ def test_a_row_alone_decodes_as_in_a_batch(table: Table) -> None:
     points = PointDecoder(codec.columns, codec.version)
     everything = range(len(codec.columns))
     alone = [points.decode(row, everything) for row in encoded.rows.to_pylist()]
+    assert str(alone) == str(batch.to_pylist())
+    bare, points = BareCodec(codec.columns), PointDecoder(codec.columns)
+    alone = [points.decode(row, everything) for row in bare.encode(batch).to_pylist()]
     assert str(alone) == str(batch.to_pylist())
 
 

@@ -91,7 +91,7 @@ def test_one_whose_pipe_is_closed_ends() -> None:
     assert process.returncode == 0
 
 
-NODE = '{"kind": "constant", "columns": [], "rows": []}'
+NODE = '[{"kind": "constant", "columns": [], "rows": []}]'
 
 
 def _killed(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:

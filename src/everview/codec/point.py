@@ -52,26 +52,31 @@ def encode_key(columns: Sequence[Column], key: Sequence[Any]) -> bytes | None:
 
 
 class PointDecoder:
-    """Decodes single rows of one schema version to Python values."""
+    """Decodes single rows of one schema version to Python values; without a version, rows of
+    state, which have no header."""
 
-    def __init__(self, columns: Sequence[Column], version: int) -> None:
+    def __init__(self, columns: Sequence[Column], version: int | None = None) -> None:
         self._names = [column.name for column in columns]
-        self._kind = (ROW_FORMAT | version << 16).to_bytes(4, "little")
+        self._kind = b""
+        if version is not None:
+            self._kind = (ROW_FORMAT | version << 16).to_bytes(4, "little")
         variable = [i for i, column in enumerate(columns) if is_variable(column.type)]
         self._ends = {column: place for place, column in enumerate(variable)}
         plain = [i for i in range(len(columns)) if i not in self._ends]
         self._values = {column: place for place, column in enumerate(plain)}
         codes = (_CODES.get(storage_dtype(columns[i].type).str[1:], "16s") for i in plain)
-        self._bitmap = slice(HEADER, HEADER + (len(columns) + 7) // 8)
+        begin = HEADER if self._kind else 0
+        self._bitmap = slice(begin, begin + (len(columns) + 7) // 8)
         self._fixed = struct.Struct(f"<{''.join(codes)}{'I' * len(variable)}")
         self._strings = self._bitmap.stop + self._fixed.size
         self._to_python = [_converter(column.type) for column in columns]
 
     def decode(self, row: bytes, positions: Sequence[int]) -> dict[str, Any]:
         """The chosen columns by name; raises `Damaged` if the row fails its checksum."""
-        if row[:4] != self._kind:
-            raise Damaged(f"a row has an unknown header {row[:4].hex()}")
-        check_row(row)
+        if self._kind:
+            if row[:4] != self._kind:
+                raise Damaged(f"a row has an unknown header {row[:4].hex()}")
+            check_row(row)
         nulls = int.from_bytes(row[self._bitmap], "little")
         fixed = self._fixed.unpack_from(row, self._bitmap.stop)
         ends = (0, *fixed[len(self._values) :])

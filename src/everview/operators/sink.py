@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from everview.codec import RowCodec
 from everview.codec.buffers import one_batch
 from everview.codec.groups import GroupCodec
 from everview.codec.point import PointDecoder
-from everview.codec.rows import Encoded, join
+from everview.codec.rows import BareCodec, join
 from everview.delta import rows_of
 from everview.errors import Damaged
 from everview.operators.bags import Bagged, BagRows, bagged
@@ -23,6 +23,7 @@ from everview.schema import Column
 COUNT = "_count"
 _GONE = b"gone"
 _SPLIT = struct.Struct("<QII")
+_NOTHING = bytes(_SPLIT.size)
 
 
 class ViewSink:
@@ -41,8 +42,8 @@ class ViewSink:
         self._rest = BagRows([column for column in columns if column.name not in key])
         stored = [*columns, Column(COUNT, pa.int64(), False)]
         self._shape = pa.schema([pa.field(c.name, c.type, c.nullable) for c in stored])
-        self._rows = RowCodec(stored, 1)
-        self._points = PointDecoder(stored, 1)
+        self._rows = BareCodec(stored)
+        self._points = PointDecoder(stored)
 
     def apply(self, delta: pa.Table, state: State, epoch: int, committed: int) -> int:
         """Apply a delta; returns how many keys it touched."""
@@ -51,7 +52,7 @@ class ViewSink:
         if not keys:
             return 0
         stored = state.get_many(keys)
-        previous = [current(value, committed) for value in stored]
+        previous = all_current(stored, committed)
         counts = changed.totals() + self._counts(previous)
         if np.any(counts < 0):
             raise Damaged("a row would be in the view a negative number of times")
@@ -62,8 +63,7 @@ class ViewSink:
             b"" if count == 0 else (new if new_row else self._recounted(old, int(count)))
             for new, old, count, new_row in zip(fresh, previous, counts, came, strict=True)
         ]
-        values = [split_row(epoch, new, old) for new, old in zip(rows, previous, strict=True)]
-        state.put_many(keys, values)
+        state.put_many(keys, split_rows(epoch, rows, previous))
         went = zip(keys, rows, previous, strict=True)
         self._forget(state, keys, [key for key, row, old in went if old and not row])
         return len(keys)
@@ -89,9 +89,7 @@ class ViewSink:
 
     def _encode(self, rows: pa.Table, counts: np.ndarray) -> list[bytes]:
         whole = rows.append_column(COUNT, pa.array(counts))
-        encoded = Encoded(self._rows.encode(one_batch(whole)))
-        encoded.stamp(0)
-        listed: list[bytes] = encoded.rows.to_pylist()
+        listed: list[bytes] = self._rows.encode(one_batch(whole)).to_pylist()
         return listed
 
     def _recounted(self, row: bytes, count: int) -> bytes:
@@ -112,7 +110,7 @@ class ViewSink:
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
         """Rows as of the committed epoch, and how often each is there."""
         for batch in values:
-            rows = [row for value in batch if (row := current(value, committed))]
+            rows = list(filter(None, all_current(batch, committed)))
             if rows:
                 table = self.decode(rows)
                 yield table.drop_columns(COUNT), table[COUNT].to_numpy()
@@ -131,21 +129,31 @@ class ViewSink:
         return self._keys.encode_plain(values)
 
 
-def split_row(epoch: int, new: bytes, previous: bytes) -> bytes:
-    if not new and not previous:
-        return b""
-    return _SPLIT.pack(epoch, len(new), len(previous)) + new + previous
+def split_rows(epoch: int, new: list[bytes], previous: list[bytes]) -> list[bytes]:
+    """Rows as they are kept; b"" where there is none and was none."""
+    heads = map(_SPLIT.pack, repeat(epoch), map(len, new), map(len, previous))
+    values = list(map(b"".join, zip(heads, new, previous, strict=True)))
+    if min(map(len, values), default=_SPLIT.size + 1) == _SPLIT.size:
+        return [value if len(value) > _SPLIT.size else b"" for value in values]
+    return values
 
 
 def current(value: bytes, committed: int) -> bytes:
     """The row that a reader at the committed epoch sees; b"" for none."""
-    if not value:
-        return b""
-    epoch, new, previous = _SPLIT.unpack_from(value)
-    if epoch > committed + 1:
-        raise Damaged(f"a row of the view is of epoch {epoch}, but only {committed} is committed")
-    start = _SPLIT.size if epoch <= committed else _SPLIT.size + new
-    return value[start : start + (new if epoch <= committed else previous)]
+    return all_current([value], committed)[0]
+
+
+def all_current(values: list[bytes], committed: int) -> list[bytes]:
+    """The rows that a reader at the committed epoch sees."""
+    begin = _SPLIT.size
+    heads = [_SPLIT.unpack_from(value or _NOTHING) for value in values]
+    newest = max((epoch for epoch, _, _ in heads), default=0)
+    if newest > committed + 1:
+        raise Damaged(f"a row of the view is of epoch {newest}, but only {committed} is committed")
+    return [
+        value[begin : begin + new] if epoch <= committed else value[begin + new :]
+        for value, (epoch, new, _) in zip(values, heads, strict=True)
+    ]
 
 
 def repeated(rows: pa.Table, counts: np.ndarray) -> pa.Table:

@@ -18,7 +18,6 @@ _SEAL = 4
 _TAG = 2  # the first bytes of a key: a tag and a null bitmap
 _FILLED = 0.95  # of a page, when loaded in order
 _SPLIT = 24  # bytes of a view row beside the row: epoch, lengths, count
-_HEAD = 16  # of an encoded view row
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def view_rows(plan: Node, key: tuple[str, ...], estimates: Estimates, shards: in
     """The expected size of a view's own rows."""
     rows = estimates.of(plan)
     count = rows.distinct(key) if key else min(rows.rows, 1.0)
-    row = rows.width(plan.names()) + len(plan.columns) / 8 + _HEAD + _SPLIT + _SEAL
+    row = rows.width(plan.names()) + len(plan.columns) / 8 + _SPLIT + _SEAL
     return _plain(count, _TAG + rows.width(key), row) + Size(0, shards * SHARD_BYTES)
 
 

@@ -91,13 +91,9 @@ class ShardState:
         cursor = self._txn.cursor(self._rows)
         stored = list(map(stored_key, keys))
         items = list(zip(stored, values, sealed(stored, values), strict=True))
-        if self._ends_before(self._rows, stored):
-            cursor.putmulti((key, item) for key, value, item in items if value)
-            return
-        for key, value, item in items:
-            if value:
-                cursor.put(key, item)
-            elif cursor.set_key(key):
+        cursor.putmulti((key, item) for key, value, item in items if value)
+        for key, value, _ in items:
+            if not value and cursor.set_key(key):
                 cursor.delete()
 
     def get_bags(self, keys: list[bytes]) -> Bag:
