@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from everview.codec.point import python_rows
 from everview.errors import DataError
 from everview.intake.documents import format_interval, format_value
 from everview.schema import is_nested
@@ -44,8 +45,7 @@ class Result:
     def to_pylist(self) -> list[dict[str, Any]]:
         """Rows as dicts. Raises `DataError` if two columns have one name."""
         check_names(self.columns)
-        rows: list[dict[str, Any]] = self._table.to_pylist()
-        return rows
+        return python_rows(self._table)
 
     @property
     def columns(self) -> list[str]:
@@ -57,7 +57,7 @@ class Result:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         check_names(self.columns)
         for batch in self._table.to_batches():
-            yield from batch.to_pylist()
+            yield from python_rows(batch)
 
     def __repr__(self) -> str:
         shown = render(self._table) if self.columns else ""

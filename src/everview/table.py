@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.codec.point import python_rows
 from everview.errors import DataError, TableNotFound
 from everview.intake import Keys, Rows, bound_to_key, keys_to_arrow, rows_to_arrow
 from everview.schema import Column, TableSchema, columns_of
@@ -86,7 +87,7 @@ class Table:
         few = where is None and limit is not None
         batch_rows = min(BATCH_ROWS, max(1, limit or 0)) if few else BATCH_ROWS
         for batch in self.batches(start, stop, columns, where, batch_rows):
-            rows = batch.to_pylist()
+            rows = python_rows(batch)
             yield from rows if limit is None else rows[:limit]
             if limit is not None and (limit := limit - len(rows)) <= 0:
                 return

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from everview.analysis import Analysis, analyze
 from everview.codec import KeyCodec
+from everview.codec.point import python_rows
 from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound, meant
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
@@ -202,7 +203,7 @@ class View:
     def scan(self) -> Iterator[Row]:
         """Rows as dicts, all of one epoch."""
         for batch in self.to_arrow().to_batches():
-            yield from batch.to_pylist()
+            yield from python_rows(batch)
 
     def get(self, *key: Any) -> Row | None:
         """The row with that key (see `key`), or None."""

@@ -273,3 +273,18 @@ def test_a_query_after_a_session_has_ended_is_asked_again(forgetful, db, orders)
     with pytest.raises(EngineFailed, match="try again"):
         forgetful.select(db.path, "SELECT * FROM Orders", {"Orders": None})
     assert forgetful.select(db.path, "SELECT * FROM Orders", {"Orders": None}).num_rows == 10
+
+
+def test_a_session_that_ends_in_the_middle_of_a_query_says_so_too(
+    forgetful, db, orders, monkeypatch
+):
+    """What was shown to it can't be taken back any more, which is not what went wrong."""
+    show = Engine._show
+
+    def shown(self, *given):
+        show(self, *given)
+        self.session.client.release_session()
+
+    monkeypatch.setattr(Engine, "_show", shown)
+    with pytest.raises(EngineFailed, match="try again"):
+        forgetful.select(db.path, "SELECT * FROM Orders", {"Orders": None})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,15 @@ import duckdb
 import pytest
 
 import everview as ev
-from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql, ViewNotFound, WrongKey
+from everview.errors import (
+    DataError,
+    InUse,
+    InvalidSql,
+    TableExists,
+    UnsupportedSql,
+    ViewNotFound,
+    WrongKey,
+)
 from everview.run import workers
 from everview.run.engine import Engine
 
@@ -365,3 +373,25 @@ def test_a_query_over_a_view_has_the_types_of_the_view(shop: ev.Database) -> Non
     shop.table("odd").put([{"id": 1, "at": at, "m": {"a": 1}}])
     shop.maintain()
     assert list(shop.sql("SELECT at, m FROM odds")) == [{"at": at, "m": [("a", 1)]}]
+
+
+def test_dates_for_which_python_has_no_value_are_read_as_arrow(
+    sail: Engine, tmp_path: Path
+) -> None:
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = sail
+        table = db.create_table("t", {"id": "INT", "years": "INT"}, key="id")
+        table.put([{"id": 1, "years": 8000}, {"id": 2, "years": 1}])
+        db.sql(
+            "CREATE MATERIALIZED VIEW v AS SELECT id, add_months(DATE '2020-02-29', 12 * years) AS "
+            "day FROM t"
+        )
+        db.maintain()
+        view = db.view("v")
+        assert sorted(view.to_arrow()["day"].cast("int32").to_pylist()) == [18686, 18321 + 20 * 146_097]
+        assert view.get(2) == {"id": 2, "day": date(2021, 2, 28)}
+        for read in (lambda: view.get(1), lambda: list(view.scan())):
+            with pytest.raises(DataError, match=r"column day has a date .* with to_arrow\(\)"):
+                read()
+        with pytest.raises(DataError, match="column day has a date"):
+            db.sql("SELECT * FROM v").to_pylist()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from everview.codec.buffers import fold_one, storage_dtype, word_sum
 from everview.codec.rows import HEADER, ROW_FORMAT, codec_of
-from everview.errors import Damaged
+from everview.errors import Damaged, DataError
 from everview.schema import Column, is_nested, is_variable
 
 _EXACT = Context(prec=38)
@@ -89,9 +89,33 @@ class PointDecoder:
                     value = fixed[self._values[i]]
                 else:
                     value = row[self._strings + ends[place] : self._strings + ends[place + 1]]
-                value = self._to_python[i](value)
+                try:
+                    value = self._to_python[i](value)
+                except (OverflowError, ValueError) as error:
+                    raise _no_value(self._names[i]) from error
             decoded[self._names[i]] = value
         return decoded
+
+
+def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as dicts; raises `DataError` where Python has no value for one of theirs."""
+    try:
+        listed: list[dict[str, Any]] = rows.to_pylist()
+    except (OverflowError, ValueError) as error:
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            try:
+                column.to_pylist()
+            except (OverflowError, ValueError):
+                raise _no_value(name) from error
+        raise
+    return listed
+
+
+def _no_value(name: str) -> DataError:
+    return DataError(
+        f"column {name} has a date or a time outside the years 1 to 9999, for which Python has no "
+        "value; read it as Arrow, with to_arrow(), or as text, with SELECT CAST(... AS STRING)"
+    )
 
 
 def check_row(row: bytes) -> None:

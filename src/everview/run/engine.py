@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,7 +206,7 @@ class Engine:
         for name, frame in frames.items():
             for view in spellings(self.session, name, sql):
                 frame.createOrReplaceTempView(self._quoted(view))
-                shown.callback(self.session.catalog.dropTempView, view)
+                shown.callback(_drop, self.session, view)
 
     def _quoted(self, view: str) -> str:
         """The name as createOrReplaceTempView wants it: Spark parses it, Sail takes it as it is."""
@@ -221,6 +221,12 @@ def start(name: str) -> Engine:
     for setting, value in SETTINGS.items():
         session.conf.set(setting, value)
     return Engine(name, session)
+
+
+def _drop(session: SparkSession, view: str) -> None:
+    """Let go of a view; in a session that has ended it is gone, and why is said already."""
+    with suppress(PySparkException):
+        session.catalog.dropTempView(view)
 
 
 def _reads_once(sql: str, tables: Iterable[str]) -> bool:

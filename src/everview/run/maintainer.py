@@ -436,8 +436,8 @@ def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Repor
     """Keep a view as it was before a step, and say why."""
     name = view["name"]
     reason = (
-        f"{what}; then everview verify DB {name} --repair makes the view anew; or DROP VIEW {name} "
-        "and create it with another query"
+        f"{what}. When that is mended, everview verify DB {name} --repair makes the view anew; or "
+        f"DROP VIEW {name} and create it with another query"
     )
     stopped = {
         "status": "stopped",
