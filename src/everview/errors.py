@@ -10,6 +10,7 @@
     │                      AppendOnly
     ├── LogError           LogTrimmed · UnknownConsumer
     └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable · Overflow
+                           TooManyRows
 
 A message says what happened, where, and what to do about it. `code` is stable across releases.
 """
@@ -254,6 +255,12 @@ class Overflow(SqlError):
     """A result that its column's type can't hold."""
 
     code = "EV604"
+
+
+class TooManyRows(SqlError):
+    """More rows than there may be: of a scalar subquery, or pairs of a join without an equality."""
+
+    code = "EV605"
 
 
 # what may be over when it is tried again: there is room, or the engine works

@@ -79,6 +79,15 @@ def test_other_joins_are_thought_to_be_independent(estimates: Estimates) -> None
     assert estimates.of(joined(few, LINE, "left", "parts_id", "lines_part")).rows >= 250
 
 
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_join_without_keys_is_of_all_pairs(estimates: Estimates, how: str) -> None:
+    every = Join((*LINE.columns, *PART.columns), LINE, PART, how, (), (), (), True)
+    assert estimates.of(every).rows == pytest.approx(ROWS * 1_000, rel=0.05)
+    again = Source((Column("parts_again", pa.int64()),), "parts", ("id",))
+    above = joined(every, again, "inner", "parts_id", "parts_again")
+    assert estimates.of(above).rows == pytest.approx(ROWS * 1_000, rel=0.1)
+
+
 def test_groups_and_first_rows_are_counted(estimates: Estimates) -> None:
     columns = (PAIRS.column("parts_owner"), Column("call_0", pa.int64()))
     groups = Aggregate(columns, PAIRS, ("parts_owner",), (Call("count", None),))

@@ -41,6 +41,28 @@ FOUND = {
         ),
         1,
     ),
+    "listagg_distinct_descending": Case(
+        (T,),
+        (SOME, Change("t", put=({"k": 3, "d": 1.5, "s": "b"}, {"k": 4, "d": 1.5, "s": "a"}))),
+        (
+            Written(
+                "SELECT listagg(DISTINCT s, '|') WITHIN GROUP (ORDER BY s DESC) AS c FROM t",
+                "SELECT string_agg(DISTINCT s, '|' ORDER BY s DESC) AS c FROM t",
+            ),
+        ),
+        1,
+    ),
+    "bit_xor_of_distinct_values": Case(
+        (T,),
+        (SOME, Change("t", put=({"k": 3, "d": 1.5, "s": "a"},)), Change("t", delete=(1, 2, 3))),
+        (
+            Written(
+                "SELECT bit_xor(DISTINCT CAST(d AS TINYINT)) AS c FROM t",
+                "SELECT bit_xor(DISTINCT CAST(trunc(d) AS TINYINT)) AS c FROM t",
+            ),
+        ),
+        1,
+    ),
     "listagg_by_its_own_values": Case(
         (T,),
         (SOME,),

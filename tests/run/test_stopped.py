@@ -114,6 +114,13 @@ def test_what_sail_lacks_is_no_fault_of_a_row(shop: ev.Database) -> None:
     assert "row" not in said
 
 
+def test_a_subquery_of_several_rows_is_no_fault_of_sails(shop: ev.Database) -> None:
+    shop.sql("CREATE MATERIALIZED VIEW one AS SELECT (SELECT amount FROM orders) AS a FROM orders")
+    (said,) = shop.maintain().failed.values()
+    assert "more than one row; have it give one" in said
+    assert "Sail" not in said
+
+
 def test_the_others_stay_current_and_the_stopped_one_as_it_was(shop: ev.Database) -> None:
     overflow(shop)
     shop.maintain()

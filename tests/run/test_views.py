@@ -388,7 +388,8 @@ def test_dates_for_which_python_has_no_value_are_read_as_arrow(
         )
         db.maintain()
         view = db.view("v")
-        assert sorted(view.to_arrow()["day"].cast("int32").to_pylist()) == [18686, 18321 + 20 * 146_097]
+        days = sorted(view.to_arrow()["day"].cast("int32").to_pylist())
+        assert days == [18_686, 18_321 + 20 * 146_097]
         assert view.get(2) == {"id": 2, "day": date(2021, 2, 28)}
         for read in (lambda: view.get(1), lambda: list(view.scan())):
             with pytest.raises(DataError, match=r"column day has a date .* with to_arrow\(\)"):

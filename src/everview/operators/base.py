@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from everview.errors import Damaged
 
+SEVERAL = "a scalar subquery gave more than one row; have it give one, as with max(...) or LIMIT 1"
 Bag = tuple[np.ndarray, list[bytes], np.ndarray]
 
 

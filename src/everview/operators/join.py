@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.delta import WEIGHT, weights_of, without_zeros
-from everview.errors import Damaged, SqlError
+from everview.errors import Damaged, TooManyRows
 from everview.operators.bags import Bagged
-from everview.operators.base import Operator, State
+from everview.operators.base import SEVERAL, Operator, State
 from everview.operators.sides import Side, untagged
 from everview.plan.nodes import Join
 
@@ -82,7 +82,7 @@ class JoinOperator(Operator):
 
     def _check_pairs(self, pairs: int) -> None:
         if not self._node.left_keys and pairs > MOST_PAIRS:
-            raise SqlError(
+            raise TooManyRows(
                 f"a join without an equality between its sides would make {pairs:,} pairs of rows "
                 f"at once, and {MOST_PAIRS:,} are the most; add one, as in a.key = b.key, or "
                 "filter its sides"
@@ -149,7 +149,7 @@ class JoinOperator(Operator):
         if many.any():
             found = [bytes([LEFT]) + listed[i][1:] for i in np.flatnonzero(many)]
             if len(state.get_bags(found)[0]):
-                raise SqlError("a scalar subquery gave more than one row")
+                raise TooManyRows(SEVERAL)
 
     def _output(
         self,

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from everview.codec import KeyCodec
 from everview.delta import weighted, weights_of
-from everview.errors import SqlError
+from everview.errors import TooManyRows
 from everview.operators.bags import BagRows, bagged, whole
-from everview.operators.base import Operator, State
+from everview.operators.base import SEVERAL, Operator, State
 from everview.plan.nodes import Threshold
 
 _SCALAR = b"scalar"
@@ -75,7 +75,7 @@ class ThresholdOperator(Operator):
         held[_NULL] += int(weights_of(scalars.filter(pc.invert(valid))).sum())
         now = +held
         if now.total() > 1:
-            raise SqlError("a scalar subquery gave more than one row")
+            raise TooManyRows(SEVERAL)
         after = next(iter(now), b"")
         state.put_many([_SCALAR], [after])
         return before[1:], after[1:]

@@ -216,7 +216,7 @@ class Estimates:
     def _find(self, node: Node, names: Sequence[str], keys: pa.Table) -> pa.Table | None:
         """The rows of a node that may have the given values in `names`, without RANGE; None if they
         can't be looked up by a key."""
-        if any(is_nested(column.type) for column in keys.schema):
+        if not names or any(is_nested(column.type) for column in keys.schema):
             return None
         if isinstance(_passed_on(node, ())[0], Source) and self._is_whole(node):
             found = self.of(node).sample

@@ -21,7 +21,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from everview.analysis import changes_of, with_changes
-from everview.errors import Damaged, DataError, EngineFailed, EverviewError, Overflow, SqlError
+from everview.errors import (
+    Damaged,
+    DataError,
+    EngineFailed,
+    EverviewError,
+    Overflow,
+    SqlError,
+    TooManyRows,
+)
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
 from everview.plan.nodes import OPERATORS, Replace, node_of
@@ -420,7 +428,7 @@ def _placed(
 ) -> str:
     """What went wrong, and on which row, with a remedy; operators say so themselves."""
     what = " ".join(str(error).split("\n== SQL")[0].split())
-    if isinstance(error, Overflow | Damaged):
+    if isinstance(error, Overflow | Damaged | TooManyRows):
         return what
     tables = {table: store.describe(table) for table in view["tables"]}
     keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}

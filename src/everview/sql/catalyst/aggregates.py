@@ -257,7 +257,8 @@ class _Calls:
 
         function = expression.aggregateFunction()
         first, *others = each(function.children())
-        if kind(function) == "ListAgg" and expression.isDistinct() and kind(first) == "Cast":
+        is_text = not kind(first.dataType()).startswith("Binary")
+        if kind(function) == "ListAgg" and expression.isDistinct() and is_text:
             return self._listed_once(expression, first, *others)
         # a constant too: for a group without rows it is NULL
         children = [texts.reference(first, self._argument(expression, first))]
@@ -271,6 +272,8 @@ class _Calls:
             return several(function, told[0], told[1])
         if kind(function) == "ListAgg":
             return _listed(children, expression.isDistinct())
+        if kind(function) == "BitXorAgg" and expression.isDistinct():
+            return _xor_once(told[0][0], sql_type(first))
         if kind(function) == "RegrR2":
             return _fit(told[0][0], told[1][0])
         if kind(function) == "RegrReplacement":
@@ -284,11 +287,13 @@ class _Calls:
         return f"sort_array({text})" if kind(function) in _LISTS else text
 
     def _listed_once(self, expression: Any, shown: Any, delimiter: Any, *orders: Any) -> str:
-        """listagg of different values, in their own order and not in that of their texts."""
-        texts = self.given.expressions
-        once = f"collect_set({self._argument(expression, shown.child())})"
+        """listagg of different values, in their own order and not in that of their texts. Sail's
+        own has them ascending in any case."""
+        texts, is_cast = self.given.expressions, kind(shown) == "Cast"
+        once = f"collect_set({self._argument(expression, shown.child() if is_cast else shown)})"
         way = not any(map(descending, orders))
-        told = f"transform(sort_array({once}, {str(way).lower()}), one -> CAST(one AS STRING))"
+        told = f"sort_array({once}, {str(way).lower()})"
+        told = f"transform({told}, one -> CAST(one AS STRING))" if is_cast else told
         between = "''" if delimiter.value() is None else texts.text(delimiter)
         return f"CASE WHEN size({once}) > 0 THEN array_join({told}, {between}) END"
 
@@ -317,6 +322,13 @@ def _tells_nested_apart(expression: Any) -> bool:
     arguments = list(each(expression.aggregateFunction().children()))
     nested = [one for one in arguments if kind(one.dataType()) in ("ArrayType", "StructType")]
     return bool(expression.isDistinct() and len(arguments) > 1 and nested)
+
+
+def _xor_once(text: str, type_: str) -> str:
+    """bit_xor of different values; Sail's own fails where there are none, or few columns."""
+    once = f"collect_set({text})"
+    folded = f"aggregate({once}, CAST(0 AS {type_}), (sum, one) -> CAST(sum ^ one AS {type_}))"
+    return f"CASE WHEN size({once}) > 0 THEN {folded} END"
 
 
 def _told(text: str, type_: str) -> str:
