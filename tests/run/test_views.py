@@ -396,3 +396,23 @@ def test_dates_for_which_python_has_no_value_are_read_as_arrow(
                 read()
         with pytest.raises(DataError, match="column day has a date"):
             db.sql("SELECT * FROM v").to_pylist()
+
+
+def test_rows_are_told_apart_by_intervals(engine: Engine, tmp_path: Path) -> None:
+    views = {
+        "whole": "SELECT a - b AS i FROM t",
+        "counts": "SELECT a - b AS i, count(*) AS n FROM t GROUP BY a - b",
+        "pairs": "SELECT x.id, y.id AS other FROM t x JOIN t y ON x.a - x.b = y.a - y.b",
+    }
+    days = [datetime(2001, 3, day) for day in range(1, 8)]
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db._engine = engine
+        columns = {"id": "INT", "a": "TIMESTAMP", "b": "TIMESTAMP"}
+        table = db.create_table("t", columns, key="id")
+        for name, query in views.items():
+            db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        for first in (0, 2):
+            rows = [{"id": i, "a": days[(first + i) % 7], "b": days[i]} for i in range(7)]
+            table.put([*rows, {"id": 7, "a": days[0], "b": None}])
+            assert db.maintain().failed == {}
+            assert all(db.verify(name).equal for name in views)

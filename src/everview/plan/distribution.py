@@ -104,9 +104,11 @@ def hashed(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 
 def _hashes_alike(type_: pa.DataType) -> bool:
     """Not so: floats, equal ones of which may differ in their bits; decimals too wide for 64 bits,
-    which Spark and Sail hash differently; and arrays, structs and maps."""
+    which Spark and Sail hash differently; intervals, which Sail doesn't hash; and arrays, structs
+    and maps."""
     wide = pa.types.is_decimal(type_) and type_.precision > 18
-    return not (wide or pa.types.is_floating(type_) or is_nested(type_))
+    other = pa.types.is_floating(type_) or pa.types.is_duration(type_)
+    return not (wide or other or is_nested(type_))
 
 
 def keyed_by(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
