@@ -39,6 +39,7 @@ from everview.schema import is_nested, unquoted
 
 STATELESS = (Filter, Project, Generate)
 _GUESS = 1 / 3  # of the rows, where a condition can't be measured
+_MOST_LOOKED_UP = 12  # tables of a join: each may be looked up for each of the others
 _TOGETHER = 1.1
 _NOT_NULL = re.compile(r"`?(\w+)`? IS NOT NULL")
 _TOUCHED = (Touched, Recompute, Replace)
@@ -111,6 +112,7 @@ class Estimates:
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
         self._known: dict[str, Estimate] = {}
+        self._read: dict[str, int] = {}
 
     def of(self, node: Node) -> Estimate:
         if node.identity not in self._known:
@@ -215,7 +217,9 @@ class Estimates:
 
     def _find(self, node: Node, names: Sequence[str], keys: pa.Table) -> pa.Table | None:
         """The rows of a node that may have the given values in `names`, without RANGE; None if they
-        can't be looked up by a key."""
+        can't be looked up by a key, or only at a high price."""
+        if self._tables_read(node) > _MOST_LOOKED_UP:
+            return None
         if not names or any(is_nested(column.type) for column in keys.schema):
             return None
         if isinstance(_passed_on(node, ())[0], Source) and self._is_whole(node):
@@ -247,6 +251,13 @@ class Estimates:
             theirs = self._find(node.right, [shown[name] for name in names], keys)
             return self._with_partners(node, theirs, from_left=False)
         return None
+
+    def _tables_read(self, node: Node) -> int:
+        """How many tables are read for a node: each as often as it is, also by way of views."""
+        for one in () if node.identity in self._read else node.walk():
+            below = sum(self._read[part.identity] for part in one.inputs())
+            self._read[one.identity] = max(below, 1)
+        return self._read[node.identity]
 
     def _is_whole(self, node: Node) -> bool:
         """Whether the sample of a table's rows, and what was made of them, is of all of them."""
