@@ -33,6 +33,7 @@ _INVOKED = {
     "ExpressionImplUtils.isLuhnNumber": ("luhn_check", 1),
     "ExpressionImplUtils.quote": ("quote", 1),
 }
+_LONGEST = 2**31 - 1  # how long the rest of a text is said to be
 _FORGIVING = {
     "Add": "try_add",
     "Subtract": "try_subtract",
@@ -206,6 +207,41 @@ def _in(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
     return texts.written(f"({' OR '.join(found)})")
 
 
+def _substring(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """From a place before the beginning, of a length below 0, or of NULL: others differ there."""
+    _, place, length = each(expression.children())
+    if kind(place) == kind(length) == "Literal" and place.value() is not None:
+        is_plain = length.value() is not None and length.value() >= 0
+        if is_plain and (place.value() >= 0 or length.value() == _LONGEST):
+            return None
+    of, at, long = (f"({child.sql()})" for child in children)
+    start = f"CASE WHEN {at} > 0 THEN {at} WHEN {at} < 0 THEN length({of}) + {at} + 1 ELSE 1 END"
+    count = f"CAST(greatest(CAST({long} AS BIGINT) + least({start}, 1) - 1, 0) AS INT)"
+    part = f"substring({of}, greatest({start}, 1), {count})"
+    return texts.written(f"(CASE WHEN {at} IS NOT NULL AND {long} IS NOT NULL THEN {part} END)")
+
+
+def _padded(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """A length below 0 is none; Sail fails on it."""
+    length = list(each(expression.children()))[1]
+    if kind(length) == "Literal" and (length.value() or 0) >= 0:
+        return None
+    of, long, with_ = (f"({child.sql()})" for child in children)
+    some = f"CASE WHEN {long} < 0 THEN 0 ELSE {long} END"
+    return texts.written(f"{expression.prettyName()}({of}, {some}, {with_})")
+
+
+def _located(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+    """Nothing is found at the first place, wherever it is looked for from."""
+    if kind(start := list(each(expression.children()))[2]) == "Literal" and start.value() == 1:
+        return None
+    what, where, at = (f"({child.sql()})" for child in children)
+    return texts.written(
+        f"(CASE WHEN {at} IS NULL THEN 0 WHEN {what} IS NULL OR {where} IS NULL THEN NULL WHEN "
+        f"{at} < 1 THEN 0 WHEN {what} = '' THEN 1 ELSE locate({what}, {where}, {at}) END)"
+    )
+
+
 def _struct(texts: Expressions, expression: Any, children: list[Any]) -> Any:
     return texts.function("named_struct", children)
 
@@ -226,6 +262,9 @@ _SPELLINGS: dict[str, Spell] = {
     "IsNaN": _is_nan,
     "ArrayContains": _contains,
     "CreateNamedStruct": _struct,
+    "Substring": _substring,
+    **dict.fromkeys(["StringLPad", "StringRPad"], _padded),
+    "StringLocate": _located,
     "EqualTo": _equal,
     "EqualNullSafe": _equal,
     "In": _in,
