@@ -80,6 +80,18 @@ def test_what_is_given_is_read_and_not_run() -> None:
     assert jobs([plan], worth=1, given=[shared.identity]).largest == 4
 
 
+def test_what_nobody_reads_is_not_run_ahead() -> None:
+    given: Node = source()
+    for i in range(200):
+        given = joined(given, source(f"t{i}"))
+    plan = given
+    for i in range(320):
+        plan = joined(plan, source(f"u{i}"))
+    found = jobs([plan], given=[given.identity])
+    assert found.ahead
+    assert not {node for part in found.ahead for node in part} & {*given.walk()}
+
+
 def test_no_job_is_too_large() -> None:
     """A union of many groupings, a hundred joins within one another, and a thousand views."""
     groups = [

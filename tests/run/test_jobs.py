@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import everview as ev
+from everview.plan.nodes import Filter, Node, Source
 from everview.run import programs, workers
 from everview.run.engine import Engine
+from everview.run.rounds import Program
+from everview.schema import Column
 
 LEVELS = 9  # each reads the one before twice
 NESTED = (
@@ -191,3 +195,40 @@ def test_a_view_over_zeros_of_both_signs(db: ev.Database) -> None:
     db.table("d").delete([2])
     assert db.maintain().failed == {}
     assert found(db, "texts") == [("0.0",), ("1.5",)]
+
+
+def test_a_view_over_maps_that_were_made_in_another_order(db: ev.Database) -> None:
+    db.sql("CREATE MATERIALIZED VIEW maps AS SELECT k, map('b', g, 'a', x) AS m FROM t")
+    db.maintain()
+    db.sql(
+        "CREATE MATERIALIZED VIEW firsts AS SELECT map_keys(m)[0] AS f, count(*) AS n FROM maps "
+        "GROUP BY 1"
+    )
+    db.maintain()
+    db.table("t").delete([1, 2])
+    assert db.maintain().failed == {}
+    assert found(db, "firsts") == [("b", 38)]
+
+
+def test_a_view_over_columns_with_odd_names(db: ev.Database) -> None:
+    db.sql("CREATE MATERIALIZED VIEW odds AS SELECT g AS `a.b`, sum(x) AS `c``d` FROM t GROUP BY g")
+    db.maintain()
+    db.sql("CREATE MATERIALIZED VIEW `over` AS SELECT `a.b`, `c``d` + 1 AS `e f` FROM odds")
+    db.sql(
+        "CREATE MATERIALIZED VIEW joined AS SELECT o.`a.b`, p.`c``d` FROM odds o JOIN odds p "
+        "USING (`a.b`)"
+    )
+    for _ in range(2):
+        assert db.maintain().failed == {}
+        assert db.verify("over").equal
+        assert db.verify("joined").equal
+        db.table("t").put({"k": 3, "g": 1, "x": 100})
+
+
+def test_frames_of_deep_plans_are_made(sail: Engine) -> None:
+    column = Column("id", pa.int64(), False)
+    plan: Node = Source((column,), "t", ("id",))
+    for i in range(500):
+        plan = Filter((column,), plan, f"id > {i}")
+    step = workers.Step("db", "never", (0,), 1, 1, {"t": {0: 0}}, {"t": {0: 1}})
+    assert Program(sail.session, step, {}).frame(plan) is not None

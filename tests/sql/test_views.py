@@ -283,3 +283,16 @@ def test_a_query_too_deep_to_be_planned_is_refused(
     monkeypatch.setattr(creating, "_planned", too_deep)
     with pytest.raises(UnsupportedSql, match=r"view deep has too many joins .* inside one another"):
         shop.sql("CREATE MATERIALIZED VIEW deep AS SELECT id FROM orders")
+
+
+def test_a_view_whose_unions_read_too_much_is_refused(shop: ev.Database) -> None:
+    shop.sql("CREATE MATERIALIZED VIEW union_0 AS SELECT id, count(*) AS n FROM orders GROUP BY id")
+    union = (
+        "CREATE MATERIALIZED VIEW union_{} AS SELECT * FROM union_{} UNION ALL SELECT * FROM "
+        "union_{}"
+    )
+    for level in range(1, 9):
+        shop.sql(union.format(level, level - 1, level - 1))
+    with pytest.raises(UnsupportedSql, match=r"run 513 operators at once, and up to 500 can be"):
+        shop.sql(union.format(9, 8, 8))
+    assert "union_9" not in shop.views()

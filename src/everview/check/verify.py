@@ -64,10 +64,12 @@ def verify(db: Database, name: str) -> Verdict:
     view = db.view(name)
     epoch, positions, rows = _pinned(db, view)
     engine = start("spark")
-    if view.is_open or _names_more(db, view):
+    inner = _inner(db, view)
+    if view.is_open or _has_no_query(view, inner):
         answer = recompute(engine.session, db.path, view.plan, positions)
     else:
-        answer = engine.select_at(db.path, _query(view), _inner(db, view), positions)
+        read = [(called, _query(one)) for called, one in inner]
+        answer = engine.select_at(db.path, _query(view), read, positions)
     missing, extra = _differences(answer, rows)
     if (missing or extra) and (_hides_ties(view) or _cancelled_out(missing, extra, rows.schema)):
         answer = recompute(engine.session, db.path, view.plan, positions)
@@ -85,25 +87,31 @@ def _differences(wanted: pa.Table, found: pa.Table) -> tuple[Counter[Row], Count
     return missing, extra
 
 
-def _names_more(db: Database, view: View) -> bool:
-    """Whether its query names tables that have nothing to do with the answer, as in WHERE false:
-    they may have been dropped since."""
-    unread = set(view.named_tables) - set(view.tables)
-    return bool(unread) or any(_names_more(db, db.view(name)) for name in view.views.values())
+def _has_no_query(view: View, inner: list[tuple[str, View]]) -> bool:
+    """Whether its queries name tables that have nothing to do with the answer, as in WHERE false:
+    they may have been dropped since. Or two views by one name, as after renames."""
+    unread = [set(one.named_tables) - set(one.tables) for one in (view, *(one for _, one in inner))]
+    return any(unread) or len({called for called, _ in inner}) < len(inner)
 
 
 def _query(view: View) -> Query:
     return Query(view.sql, view.table_columns, view.schema.names)
 
 
-def _inner(db: Database, view: View) -> list[tuple[str, Query]]:
-    """The queries of the views that a view reads, by what it calls them, each after those of the
-    views that it reads itself."""
-    found: list[tuple[str, Query]] = []
-    for called, name in view.views.items():
-        inner = db.view(name)
-        found += [*_inner(db, inner), (called, _query(inner))]
-    return found
+def _inner(db: Database, view: View) -> list[tuple[str, View]]:
+    """The views that a view reads, by what it calls them, each once and after those that it reads
+    itself."""
+    found: dict[tuple[str, str], View] = {}
+
+    def add(view: View) -> None:
+        for called, name in view.views.items():
+            if (called, name) not in found:
+                inner = db.view(name)
+                add(inner)
+                found[called, name] = inner
+
+    add(view)
+    return [(called, inner) for (called, _), inner in found.items()]
 
 
 def _pinned(db: Database, view: View) -> tuple[int, Positions, pa.Table]:

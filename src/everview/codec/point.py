@@ -91,6 +91,8 @@ class PointDecoder:
                     value = row[self._strings + ends[place] : self._strings + ends[place + 1]]
                 try:
                     value = self._to_python[i](value)
+                except UnicodeDecodeError:
+                    raise
                 except (OverflowError, ValueError) as error:
                     raise _no_value(self._names[i]) from error
             decoded[self._names[i]] = value
@@ -101,6 +103,8 @@ def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as dicts; raises `DataError` where Python has no value for one of theirs."""
     try:
         listed: list[dict[str, Any]] = rows.to_pylist()
+    except UnicodeDecodeError:
+        raise
     except (OverflowError, ValueError) as error:
         for name, column in zip(rows.column_names, rows.columns, strict=True):
             try:

@@ -56,13 +56,18 @@ def jobs(
     return Jobs(ahead, last, largest)
 
 
+def size_alone(plan: Node) -> int:
+    """How many Python functions it takes to run a plan in one job."""
+    return _Found([plan], math.inf, math.inf, None, ()).sizes[plan]
+
+
 class _Found:
     """What is known of nodes whose inputs are known."""
 
     def __init__(
         self,
         roots: list[Node],
-        worth: int,
+        worth: float,
         most: float,
         changed: Collection[str] | None,
         given: Collection[str],
@@ -101,7 +106,8 @@ class _Found:
         elif isinstance(node, OPERATORS) and below:
             self.sizes[node] += 1
             spared = (self._reads[node] - 1) * (self.sizes[node] - 1)
-            if spared >= self._worth or self.sizes[node] >= self._most:
+            is_large = self.sizes[node] >= self._most
+            if self._reads[node] and (spared >= self._worth or is_large):
                 self.ahead[node] = None
 
     def _is_read(self, node: Node) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from everview.plan.jobs import MOST_TOGETHER, size_alone
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.run.rounds import SHARDED, WEIGHTED, Program
 from everview.run.types import struct
@@ -33,6 +34,8 @@ def failing_row(
     """The row as text; None if it isn't expressions that fail. `keys` has those of the tables."""
     for top in _tops(plan):
         base = _base(top)
+        if size_alone(base) > MOST_TOGETHER:
+            return None
         if isinstance(base, Source):
             base, top = _with_key(base, top, keys[base.table])
         try:

@@ -33,6 +33,7 @@ from everview.errors import (
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
 from everview.plan.nodes import OPERATORS, Replace, node_of
+from everview.plan.ordering import has_map
 from everview.run.cut import Positions, cut, positions_at, time_now
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine
@@ -234,19 +235,20 @@ def _load_new(store: EmbeddedStore, engine: Engine, token: int, report: Report) 
 
 
 def _waiting(store: EmbeddedStore) -> list[list[View]]:
-    """What is to be loaded: new views one by one, each after those that it reads, and definitions
-    that replace others, those of one statement together."""
-    views = store.documents("view/")
-    new = {key: view for key, view in views.items() if view["status"] == "new"}
-    over = {
-        key: [f"view/{name.lower()}" for name in view["views"].values()]
-        for key, view in new.items()
-    }
-    ordered = [[new[key]] for key in TopologicalSorter(over).static_order() if key in new]
+    """What is to be loaded, each view after those that it reads: new ones one by one, definitions
+    that replace others with those of the same statement."""
+    new = [view for view in store.documents("view/").values() if view["status"] == "new"]
     replacing: dict[str, list[View]] = {}
     for view in store.documents("replacement/").values():
         replacing.setdefault(view["root"], []).append(view)
-    return [*ordered, *replacing.values()]
+    return [*([view] for view in _in_order(new)), *map(_in_order, replacing.values())]
+
+
+def _in_order(views: list[View]) -> list[View]:
+    """Each view after those that it reads."""
+    named = {view["name"].lower(): view for view in views}
+    over = {name: map(str.lower, view["views"].values()) for name, view in named.items()}
+    return [named[name] for name in TopologicalSorter(over).static_order() if name in named]
 
 
 def _prepared(
@@ -302,10 +304,12 @@ def _new_state() -> str:
 
 def _rows_of(view: View, lie_by_columns: bool) -> tuple[str, Kept] | None:
     """The rows of a view in place of its plan; not if they are told apart by doubles, as 0.0 and
-    -0.0 are there as one, nor if they have to lie where they do and no column says where."""
+    -0.0 are there as one, nor if they have maps, whose entries are there in another order, nor if
+    they have to lie where they do and no column says where."""
     plan = node_of(view["plan"])
     has_place = distribution(plan) != UNNAMED or not lie_by_columns
-    if not has_place or any(has_floats(plan.column(name).type) for name in view["key"]):
+    has_doubles = any(has_floats(plan.column(name).type) for name in view["key"])
+    if not has_place or has_doubles or any(has_map(column.type) for column in plan.columns):
         return None
     return plan.identity, Kept(view["states"]["view"], tuple(view["key"]))
 

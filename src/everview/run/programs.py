@@ -20,7 +20,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from everview.delta import weights_of
-from everview.plan.jobs import Jobs, jobs
+from everview.errors import UnsupportedSql
+from everview.plan.jobs import MOST_TOGETHER, Jobs, jobs, size_alone
 from everview.plan.nodes import Node, node_of
 from everview.run.rounds import Kept, Program
 from everview.run.workers import RUNNING, STEP, Step
@@ -140,6 +141,11 @@ def recompute(
     session: SparkSession, db: str, plan: Node, positions: Mapping[str, Mapping[Any, int]]
 ) -> pa.Table:
     """The rows that a plan gives, from tables as they were at some positions and without state."""
+    if size_alone(plan) > MOST_TOGETHER:
+        raise UnsupportedSql(
+            f"the plan of this view reads its parts so often that it takes {size_alone(plan):,} "
+            "operators to compute it at once; verify the views that it reads, one by one"
+        )
     end = {t: {int(r): n for r, n in regions.items()} for t, regions in positions.items()}
     step = Step(db, "never", (0,), 0, 0, None, end)
     frame = Program(session, step, {}).frame(plan)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from types import MappingProxyType
@@ -131,9 +131,23 @@ class Program:
         self._frames[node.identity] = frame
 
     def frame(self, node: Node) -> DataFrame | None:
-        if node.identity not in self._frames:
-            self._frames[node.identity] = self._build(node)
+        for one in self._unbuilt(node):
+            self._frames[one.identity] = self._build(one)
         return self._frames[node.identity]
+
+    def _unbuilt(self, node: Node) -> Iterator[Node]:
+        """Nodes without a frame, inputs first, as plans may be deeper than Python's stack."""
+        left = [node]
+        while left:
+            one = left[-1]
+            is_read = one.identity in self._kept or isinstance(one, Refresh)
+            below = [] if one.identity in self._frames or is_read else list(one.inputs())
+            waiting = [other for other in below if other.identity not in self._frames]
+            if not waiting:
+                left.pop()
+                if one.identity not in self._frames:
+                    yield one
+            left += waiting
 
     def _build(self, node: Node) -> DataFrame | None:
         if kept := self._kept.get(node.identity):
@@ -239,15 +253,20 @@ class Program:
         plain = tuple(replace(column, name=f"column_{i}") for i, column in enumerate(node.columns))
         read = partial(workers.shown, self._told, document, kept.state)
         frame = self._shards().mapInArrow(read, struct((*plain, WEIGHTED)))
-        pairs = zip(self._named(one.name for one in plain), node.names(), strict=True)
-        shown = frame.select(*(one.alias(name) for one, name in pairs), *self._named([WEIGHT]))
-        by = distribution(node)
-        if by is None:
-            return shown
-        if by == UNNAMED:  # then nobody asks where they lie
-            by = hashed(node, tuple(node.names()))
-        columns = (*node.columns, WEIGHTED, SHARDED)
-        return self._shuffled(self._shaped(shown.select("*", self._shard(by)), columns))
+        names, by = (
+            dict(zip(node.names(), (one.name for one in plain), strict=True)),
+            distribution(node),
+        )
+        placed = [WEIGHT]
+        if by is not None:
+            if by == UNNAMED:  # then nobody asks where they lie
+                by = hashed(node, tuple(node.names()))
+            by = tuple(frozenset(names[name] for name in place) for place in by)
+            frame = frame.select("*", self._shard(by))
+            frame = self._shuffled(self._shaped(frame, (*plain, WEIGHTED, SHARDED)))
+            placed = [WEIGHT, SHARD]
+        shown = [self._f.col(own).alias(name) for name, own in names.items()]
+        return frame.select(*shown, *self._named(placed))
 
     def _read_shards(self, read: Callable[..., Any], node: Node, state: str) -> DataFrame:
         made = partial(read, self._told, node.alone, state)

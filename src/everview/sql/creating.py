@@ -16,6 +16,7 @@ from everview.errors import InUse, InvalidSql, SqlError, TableExists, Unsupporte
 from everview.intake.explain import shown
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
+from everview.plan.jobs import jobs
 from everview.plan.keys import view_key
 from everview.plan.nodes import Node, node_of
 from everview.plan.rules import improve
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
 # four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
+MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory there are
 SHARDS = (12, 6, 2, 0)
 
 Document = dict[str, Any]
@@ -139,6 +141,7 @@ def _planned(db: Database, definition: Definition, views: Mapping[str, Document]
     asked = inline_views(found.plan, plans)
     improved = found.plan if definition.is_full else _improved(db, found.plan, named)
     plan = inline_views(improved, plans)
+    _check_size(plan)
     return {
         **definition.to_document(),
         "plan": plan.text,
@@ -152,6 +155,16 @@ def _planned(db: Database, definition: Definition, views: Mapping[str, Document]
         "states": {},
         "status": "new",
     }
+
+
+def _check_size(plan: Node) -> None:
+    """What a UNION reads again and again is all in one job, and an engine runs that at once."""
+    size = jobs([plan]).largest
+    if size > MOST_AT_ONCE:
+        raise UnsupportedSql(
+            f"an epoch would run {size:,} operators at once, and up to {MOST_AT_ONCE} can be; have "
+            "fewer parts in its UNIONs, counted with all that they read"
+        )
 
 
 def _improved(db: Database, plan: Node, tables: Iterable[str]) -> Node:
