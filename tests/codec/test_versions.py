@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everview.codec import RowCodec, TableCodec
@@ -164,6 +164,7 @@ def test_a_kind_of_rows_that_is_not_known_is_damage_also_with_a_right_checksum(k
         codec.decode_row(foreign.rows[0].as_py(), [0])
 
 
+@settings(max_examples=40)
 @given(histories(), st.data())
 def test_rows_are_equal_if_they_have_equal_values_whatever_their_versions(
     history: History, data: st.DataObject
