@@ -48,12 +48,10 @@ def jobs(
             together.setdefault(found.levels[node], []).append((found.sizes[node], node))
         ahead = [part for level in sorted(together) for part in _parted(together[level])]
         last = _parted([(found.size(plan) + 1, at) for at, plan in enumerate(roots)])
-        sizes = [sum(map(found.sizes.__getitem__, part)) for part in ahead]
-        sizes += [sum(found.size(roots[at]) + 1 for at in part) for part in last]
-        largest = max(sizes, default=0)
+        largest = max([*map(_size_of, ahead), *map(_size_of, last)], default=0)
         if largest <= MOST_TOGETHER:
             break
-    return Jobs(ahead, last, largest)
+    return Jobs(list(map(_of_parts, ahead)), list(map(_of_parts, last)), largest)
 
 
 def size_alone(plan: Node) -> int:
@@ -84,17 +82,21 @@ class _Found:
 
     def _read(self, roots: list[Node]) -> None:
         for root in roots:
-            self.nodes += [node for node in root.walk() if node not in self._reads]
-            self._reads |= {node: 0 for node in root.walk() if node not in self._reads}
+            fresh = [node for node in root.walk(self._is_given) if node not in self._reads]
+            self.nodes += fresh
+            self._reads |= dict.fromkeys(fresh, 0)
         for root in roots:
             self._reads[root] += 1
         for node in reversed(self.nodes):
-            times = min(1, self._reads[node]) if isinstance(node, OPERATORS) else self._reads[node]
-            for one in self._inputs(node) if times else ():
+            times = 1 if isinstance(node, OPERATORS) else self._reads[node]
+            for one in self._inputs(node):
                 self._reads[one] += times
 
+    def _is_given(self, node: Node) -> bool:
+        return node.identity in self._given
+
     def _inputs(self, node: Node) -> tuple[Node, ...]:
-        return () if node.identity in self._given else node.inputs()
+        return () if self._is_given(node) else node.inputs()
 
     def _add(self, node: Node) -> None:
         below = [one for one in self._inputs(node) if self.sizes[one]]
@@ -106,13 +108,12 @@ class _Found:
         elif isinstance(node, OPERATORS) and below:
             self.sizes[node] += 1
             spared = (self._reads[node] - 1) * (self.sizes[node] - 1)
-            is_large = self.sizes[node] >= self._most
-            if self._reads[node] and (spared >= self._worth or is_large):
+            if spared >= self._worth or self.sizes[node] >= self._most:
                 self.ahead[node] = None
 
     def _is_read(self, node: Node) -> bool:
         """Whether rows of it are read from somewhere."""
-        if node.identity in self._given:
+        if self._is_given(node):
             return True
         tables = node.tables() if isinstance(node, Source | Refresh) else set()
         if self._changed is None:
@@ -124,14 +125,22 @@ class _Found:
         return 1 if node in self.ahead else self.sizes[node]
 
 
-def _parted(sized: list[tuple[int, T]]) -> list[list[T]]:
+def _parted(sized: list[tuple[int, T]]) -> list[list[tuple[int, T]]]:
     """What is together in one job, in parts that are not too large."""
-    parts: list[list[T]] = [[]]
+    parts: list[list[tuple[int, T]]] = [[]]
     room = MOST_TOGETHER
     for size, one in sized:
         if size > room and parts[-1]:
             parts.append([])
             room = MOST_TOGETHER
-        parts[-1].append(one)
+        parts[-1].append((size, one))
         room -= size
     return parts if parts[-1] else []
+
+
+def _size_of(part: list[tuple[int, T]]) -> int:
+    return sum(size for size, _ in part)
+
+
+def _of_parts(part: list[tuple[int, T]]) -> list[T]:
+    return [one for _, one in part]

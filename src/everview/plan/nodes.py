@@ -40,8 +40,8 @@ class Node:
         found = (getattr(self, one.name) for one in fields(self))
         return tuple(node for value in found for node in _nodes(value))
 
-    def walk(self) -> Iterator[Node]:
-        """Every node of the plan once, inputs first."""
+    def walk(self, ends: Callable[[Node], bool] = lambda node: False) -> Iterator[Node]:
+        """Every node of the plan once, inputs first; but nothing below a node where it `ends`."""
         seen: set[str] = set()
         left: list[tuple[Node, bool]] = [(self, False)]
         while left:
@@ -51,7 +51,8 @@ class Node:
             elif node.identity not in seen:
                 seen.add(node.identity)
                 left.append((node, True))
-                left += [(one, False) for one in reversed(node.inputs())]
+                below = () if ends(node) else node.inputs()
+                left += [(one, False) for one in reversed(below)]
 
     def with_inputs(self, change: Callable[[Node], Node]) -> Node:
         """The node with each of its inputs changed."""

@@ -147,7 +147,7 @@ class Engine:
                 self._show(shown, one.sql, frames(one))
                 rows = self.session.sql(one.sql).toDF(*one.names)
                 above = [query.sql, *(other.sql for _, other in inner[at + 1 :])]
-                if len(re.findall(re.escape(name), "\n".join(above), re.IGNORECASE)) > 1:
+                if _times_named(name, "\n".join(above)) > 1:
                     rows = self._frame(rows.toArrow())  # else all of it is run for each reader
                 self._show(shown, name, {name: rows})
             return self._rows(shown, query.sql, frames(query), not inner)
@@ -235,8 +235,13 @@ def _reads_once(sql: str, tables: Iterable[str]) -> bool:
     Spark 4.2 mixes up what it pushed into two scans of one Python source, and loses a filter.
     """
     words = re.findall(r"\w+", sql.lower())
-    once = all(len(re.findall(re.escape(t.lower()), sql.lower())) <= 1 for t in tables)
+    once = all(_times_named(table, sql) <= 1 for table in tables)
     return once and "with" not in words
+
+
+def _times_named(name: str, sql: str) -> int:
+    """How often a text has a name, at most."""
+    return sql.lower().count(name.lower())
 
 
 def readable(error: Exception) -> EverviewError:

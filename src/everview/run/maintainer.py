@@ -290,12 +290,12 @@ def _with_states(store: EmbeddedStore, view: View, beside: list[View]) -> tuple[
     lie_by_columns = any(UNNAMED in shards_by(node) for node in operators.values())
     rows = (_rows_of(other, lie_by_columns) for other in there)
     kept = recomputed | dict(filter(None, rows))
-    ahead = jobs([plan], worth=1, given=kept).ahead
-    places = {node.identity: _new_state() for part in ahead for node in part}
+    found = jobs([plan], worth=1, given=kept)
+    places = {node.identity: _new_state() for part in found.ahead for node in part}
     for state in (*fresh.values(), states["view"], *places.values()):
         for shard in view["shards"]:
             store.shard(state, shard, create=True)
-    return view | {"states": states}, Load(fresh, kept, places)
+    return view | {"states": states}, Load(fresh, kept, found, places)
 
 
 def _new_state() -> str:

@@ -42,10 +42,11 @@ class _Made:
 @dataclass(frozen=True)
 class Load:
     """What it takes to load a view: where operators are to have their state that have none yet,
-    what is there of other views, and places for what goes from one job to another."""
+    what is there of other views, the jobs, and places for what goes from one to another."""
 
     fresh: Mapping[str, str]
     kept: Mapping[str, Kept]
+    jobs: Jobs
     places: Mapping[str, str]
 
 
@@ -64,8 +65,7 @@ class Programs:
     def load(self, view: View, step: Step, load: Load) -> int:
         """Load one view; returns its rows."""
         program = Program(self._session, step, load.fresh, kept=load.kept, places=load.places)
-        found = jobs([node_of(view["plan"])], worth=1, given=load.kept)
-        return sum(map(_touched, self._make([view], program, found)))
+        return sum(map(_touched, self._make([view], program, load.jobs)))
 
     def run(self, views: list[View], step: Step, states: Mapping[str, str]) -> int:
         """One program for the views' part of an epoch; returns the view rows touched."""

@@ -6,11 +6,10 @@ A frame is None where no change of the epoch can reach.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any
@@ -100,14 +99,14 @@ class Program:
         Spark can't pass columns with dots or backticks in their names to Python, and a view may
         have such; so its columns have other names on the way to the sink.
         """
-        plain = tuple(replace(column, name=f"column_{i}") for i, column in enumerate(plan.columns))
+        plain = workers.plain(plan.columns)
         names = dict(zip(plan.names(), plain, strict=True))
         renamed = Project(plain, plan, tuple(map(quoted, plan.names())))
         frame = self.frame(renamed)
         if frame is None:
             return None
         by = tuple(frozenset(names[name].name for name in place) for place in keyed_by(plan, key))
-        document = json.dumps([[column.to_json() for column in plan.columns], list(key)])
+        document = workers.view_document(plan.columns, key)
         slots = tuple((column.name, column.name) for column in plain)
         task = Task(self._told, document, state, ((0, slots),))
         placed = self._placed(frame, renamed, (*plain, WEIGHTED), by)
@@ -131,23 +130,15 @@ class Program:
         self._frames[node.identity] = frame
 
     def frame(self, node: Node) -> DataFrame | None:
-        for one in self._unbuilt(node):
-            self._frames[one.identity] = self._build(one)
+        for one in node.walk(self._ends):  # from below, as plans may be deeper than Python's stack
+            if one.identity not in self._frames:
+                self._frames[one.identity] = self._build(one)
         return self._frames[node.identity]
 
-    def _unbuilt(self, node: Node) -> Iterator[Node]:
-        """Nodes without a frame, inputs first, as plans may be deeper than Python's stack."""
-        left = [node]
-        while left:
-            one = left[-1]
-            is_read = one.identity in self._kept or isinstance(one, Refresh)
-            below = [] if one.identity in self._frames or is_read else list(one.inputs())
-            waiting = [other for other in below if other.identity not in self._frames]
-            if not waiting:
-                left.pop()
-                if one.identity not in self._frames:
-                    yield one
-            left += waiting
+    def _ends(self, node: Node) -> bool:
+        """Whether the frame of a node is made, or made without those of its inputs."""
+        identity = node.identity
+        return identity in self._frames or identity in self._kept or isinstance(node, Refresh)
 
     def _build(self, node: Node) -> DataFrame | None:
         if kept := self._kept.get(node.identity):
@@ -249,8 +240,9 @@ class Program:
 
     def _of_view(self, node: Node, kept: Kept) -> DataFrame:
         """The rows of a view, lying as those of its plan do."""
-        document = json.dumps([[column.to_json() for column in node.columns], kept.key])
-        plain = tuple(replace(column, name=f"column_{i}") for i, column in enumerate(node.columns))
+        assert kept.key is not None
+        plain = workers.plain(node.columns)
+        document = workers.view_document(node.columns, kept.key)
         read = partial(workers.shown, self._told, document, kept.state)
         frame = self._shards().mapInArrow(read, struct((*plain, WEIGHTED)))
         names, by = (

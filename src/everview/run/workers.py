@@ -248,7 +248,7 @@ def kept(step: Step | str, document: str, state: str, places: Batches) -> Batche
 def shown(step: Step | str, document: str, state: str, places: Batches) -> Batches:
     """The rows of a view, in the shards at some places."""
     sink, epoch = _view_sink(document), _step(step).epoch
-    columns = tuple(replace(one, name=f"column_{i}") for i, one in enumerate(sink.columns))
+    columns = plain(sink.columns)
     for _, found in _shards_at(step, state, places):
         for rows, counts in sink.counted(found.values(), epoch):
             yield from _named(weighted(rows, counts), columns)
@@ -382,6 +382,16 @@ def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
 def _empty(node: Node) -> pa.Table:
     schema = pa.schema([pa.field(column.name, column.type) for column in node.columns])
     return weighted(schema.empty_table(), 0)
+
+
+def plain(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns of a view by names that Spark can pass to Python, which it can't with dots."""
+    return tuple(replace(column, name=f"column_{i}") for i, column in enumerate(columns))
+
+
+def view_document(columns: tuple[Column, ...], key: tuple[str, ...]) -> str:
+    """What tells a view's sink its rows."""
+    return json.dumps([[column.to_json() for column in columns], key])
 
 
 @lru_cache(1024)
