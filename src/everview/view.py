@@ -29,6 +29,7 @@ from everview.stores.embedded import EmbeddedStore, unsynced
 from everview.stores.embedded.pinned import PinnedStore, is_loaded
 
 Row = dict[str, Any]
+WAITING = "waiting"  # the document that says why no view can be maintained
 T = TypeVar("T")
 
 
@@ -100,9 +101,17 @@ class View:
 
     @property
     def status(self) -> str:
-        """'new' until it is loaded, then 'live'; 'stopped' if it failed, 'suspect' if the machine
-        went down while its state was not synced, see `error`."""
-        return "suspect" if self._is_suspect() else str(self._document()["status"])
+        """'new' until it is loaded, then 'live'; 'stopped' if it failed, 'waiting' while the engine
+        fails, 'suspect' if the machine went down while its state was not synced, see `error`."""
+        if self._is_suspect():
+            return "suspect"
+        return "waiting" if self._waits_for() else str(self._document()["status"])
+
+    def _waits_for(self) -> str | None:
+        """Why the engine failed when it last tried to bring the view up to date; None if it did
+        not, or if the view is stopped."""
+        waiting = self._store.document(WAITING)
+        return waiting["why"] if waiting and self._document()["status"] != "stopped" else None
 
     def _is_suspect(self) -> bool:
         return self.is_loaded and unsynced.is_suspect(self._store.document(unsynced.DOCUMENT))
@@ -114,8 +123,11 @@ class View:
 
     @property
     def error(self) -> str | None:
-        """Why the view is stopped, suspect or not replaced, and what to do; None if it isn't so."""
-        return unsynced.SUSPECT if self._is_suspect() else self._document().get("error")
+        """Why the view is stopped, waits, is suspect or not replaced, and what to do; None if it
+        isn't so."""
+        if self._is_suspect():
+            return unsynced.SUSPECT
+        return self._waits_for() or self._document().get("error")
 
     @property
     def note(self) -> str:

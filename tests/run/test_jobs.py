@@ -147,14 +147,14 @@ def test_a_process_that_ends_between_two_jobs(
         with monkeypatch.context() as broken:
             done: list[None] = []
 
-            def touched(job: Any, work: Any = programs._touched) -> int:
+            def touched(job: Any, work: Any = programs.touched) -> int:
                 done.append(None)
                 if len(done) > after:
                     raise KeyboardInterrupt
                 return int(work(job))
 
             broken.setattr(programs, "jobs", _always(programs.jobs))
-            broken.setattr(programs, "_touched", touched)
+            broken.setattr(programs, "touched", touched)
             with pytest.raises(KeyboardInterrupt):
                 db.maintain()
         db.table("t").delete([3])

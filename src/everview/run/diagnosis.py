@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from everview.plan.jobs import MOST_TOGETHER, size_alone
@@ -41,7 +40,7 @@ def failing_row(
         try:
             frame = Program(session, step, states).frame(base)
             rows = None if frame is None else _rows(frame)
-        except PySparkException:
+        except Exception:
             return None  # it was below
         if rows is None or not rows.num_rows or not _fails(session, top, base, rows, step):
             continue
@@ -99,7 +98,7 @@ def _fails(session: SparkSession, top: Node, base: Node, rows: pa.Table, step: S
         frame = program.frame(top)
         if frame is not None:
             frame.toArrow()
-    except PySparkException:
+    except Exception:  # whatever the engine has for what it can't compute
         return True
     return False
 

@@ -39,6 +39,7 @@ from everview import errors
 from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
 from everview.run import check_engine, workers
 from everview.run.apart import Processes
+from everview.run.failures import cause, engine_failed, is_of_the_engine
 from everview.run.programs import Programs
 from everview.run.rounds import spellings
 from everview.run.source import SailDataSource
@@ -159,8 +160,9 @@ class Engine:
 
     def told(self, error: Exception) -> EverviewError:
         """The error as `readable` has it. A session that has ended is replaced by a new one."""
-        if not _ENDED.search(str(error)):
-            return readable(error)
+        text = f"{type(error).__name__}: {error}"
+        if not _ENDED.search(text):
+            return engine_failed(self.name, error) if is_of_the_engine(text) else readable(error)
         fresh = start(self.name)
         self.session, self.programs = fresh.session, fresh.programs
         return EngineFailed(
@@ -175,6 +177,13 @@ class Engine:
             yield
         except (PySparkException, Py4JJavaError) as error:
             raise self.told(error) from error
+
+    def answers(self) -> bool:
+        """Whether the engine and its Python workers do the least that there is to do."""
+        try:
+            return len(self.session.range(1).mapInArrow(_same, "id BIGINT").collect()) == 1
+        except Exception:
+            return False
 
     def interrupt(self) -> bool:
         """End the queries that run, which then fail; False if there are none that could be."""
@@ -211,6 +220,10 @@ class Engine:
     def _quoted(self, view: str) -> str:
         """The name as createOrReplaceTempView wants it: Spark parses it, Sail takes it as it is."""
         return f"`{view}`" if self.name == "spark" else view
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 def start(name: str) -> Engine:
@@ -262,7 +275,8 @@ def readable(error: Exception) -> EverviewError:
         r"there is no table or view \1; SHOW TABLES and SHOW VIEWS list them", text
     )
     wrong = isinstance(error, AnalysisException | IllegalArgumentException)
-    return (InvalidSql if wrong else SqlError)(_TRACE.split(text)[0].strip())
+    told = cause(text) or _TRACE.split(text)[0].strip()
+    return (InvalidSql if wrong else SqlError)(told or type(error).__name__)
 
 
 def _spark() -> SparkSession:

@@ -17,9 +17,6 @@ from graphlib import TopologicalSorter
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-
 from everview.analysis import changes_of, with_changes
 from everview.errors import (
     Damaged,
@@ -37,6 +34,7 @@ from everview.plan.ordering import has_map
 from everview.run.cut import Positions, cut, positions_at, time_now
 from everview.run.diagnosis import failing_row
 from everview.run.engine import Engine
+from everview.run.failures import UNKNOWN_TRIES, run_again
 from everview.run.programs import Load, Programs
 from everview.run.recovery import (
     ahead_of_logs,
@@ -53,8 +51,8 @@ from everview.schema import has_floats
 from everview.stores.base import OF_VIEWS
 from everview.stores.embedded import unsynced
 from everview.stores.embedded.lease import ASIDE_SECONDS, LEASE_SECONDS, WORK
+from everview.view import WAITING, age_of, oldest_pending
 from everview.view import View as Handle
-from everview.view import age_of, oldest_pending
 
 if TYPE_CHECKING:
     from everview.stores.embedded import EmbeddedStore
@@ -63,7 +61,6 @@ View = dict[str, Any]
 FAILURES = (SqlError, DataError, Damaged)  # of a view; the others go on
 TRIM_EVERY = 20  # epochs
 KEPT_SECONDS = 600.0
-_TRIES = 3
 
 
 @dataclass
@@ -108,15 +105,20 @@ def _maintain(store: EmbeddedStore, engine: Engine, report: Report, lease: float
                 report.watch.recovering(reason)
             _fence(store, token)
             _stop_ahead(store, token, report)
+            _reload_doubtful(store, token)
             is_done = _run_epochs(store, engine, token, report)  # new views are loaded as of now
             while _load_new(store, engine, token, report):
                 is_done = _run_epochs(store, engine, token, report)
             if is_done:
                 settle_if_quiet(store, token)
-        except EverviewError:
-            if store.leases.token == token:
-                raise
-            return False
+            if store.document(WAITING) is not None:
+                store.store_documents({WAITING: None}, token)
+        except EverviewError as error:
+            if store.leases.token != token:
+                return False
+            if isinstance(error, EngineFailed):
+                store.store_documents({WAITING: {"why": str(error)}}, token)
+            raise
     return is_done
 
 
@@ -152,6 +154,18 @@ def _stop_ahead(store: EmbeddedStore, token: int, report: Report) -> None:
             positions = read_positions(epoch["positions"])
             step = _step(store, view, token, epoch["number"] + 1, positions, positions)
             _stop(store, view, step, "; ".join(found), report)
+
+
+def _reload_doubtful(store: EmbeddedStore, token: int) -> None:
+    """Have views made anew that were loaded before every operator had to note its end: one that an
+    engine left out would have no state."""
+    doubtful = {
+        key: anew(view)
+        for key, view in store.documents("view/").items()
+        if view["status"] == "live" and not view.get("noted")
+    }
+    if doubtful:
+        store.store_documents(doubtful, token)
 
 
 @contextmanager
@@ -319,6 +333,7 @@ def _put_in_place(store: EmbeddedStore, token: int, views: list[View]) -> None:
     changes: dict[str, View | None] = {}
     live = {
         "status": "live",
+        "noted": True,
         "loaded_at": (store.document("epoch") or epoch_document(1, {}, 0))["number"],
     }
     for view in views:
@@ -406,17 +421,19 @@ def _run_epoch(store: EmbeddedStore, engine: Engine, token: int, report: Report)
 def _run_or_stop(
     store: EmbeddedStore, engine: Engine, views: list[View], step: Step, report: Report
 ) -> None:
-    """Run an epoch for all views at once; if that fails, one by one, and stop those that fail.
+    """Run an epoch for all views at once; if that fails, whatever the engine throws, one by one,
+    and stop those that fail.
 
     One that fails is tried again before it is stopped: it may have been the engine's fault.
     """
     try:
-        report.rows += _run(engine, lambda it: it.run(views, step, _states(views)))
+        tries = 1 if len(views) > 1 else UNKNOWN_TRIES
+        report.rows += _run(engine, lambda it: it.run(views, step, _states(views)), tries)
     except FAILURES:
         for view in views:
             states = _states([view])
             try:
-                report.rows += _run(engine, lambda it: it.run([view], step, states))  # noqa: B023
+                report.rows += _run(engine, lambda it: it.run([view], step, states), 1)  # noqa: B023
             except FAILURES as error:
                 placed = _placed(store, engine, view, step, states, error)
                 _stop(store, view, step, placed, report)
@@ -462,24 +479,10 @@ def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Repor
     report.watch.stopped(name, reason)
 
 
-def _run(engine: Engine, work: Callable[[Programs], int]) -> int:
-    """Run what there is to run; again if the engine fails, as when a worker was killed once too
-    often, or its session has ended."""
-    for tried in range(1, _TRIES + 1):
-        try:
-            return work(engine.programs)
-        except PySparkException as error:
-            told = engine.told(error)
-            if tried == _TRIES or not isinstance(told, EngineFailed):
-                raise told from error
-        except Py4JJavaError as error:
-            if tried == _TRIES:
-                why = str(error.java_exception.getMessage()).splitlines()[0]
-                raise EngineFailed(
-                    f"Spark failed {_TRIES} times: {why} Nothing is lost; the epoch is run again "
-                    "by the next maintain(), or everview run"
-                ) from error
-    raise AssertionError
+def _run(
+    engine: Engine, work: Callable[[Programs], int], unknown_tries: int = UNKNOWN_TRIES
+) -> int:
+    return run_again(engine, lambda: work(engine.programs), unknown_tries)
 
 
 def _step(

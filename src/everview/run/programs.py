@@ -23,7 +23,8 @@ from everview.delta import weights_of
 from everview.errors import UnsupportedSql
 from everview.plan.jobs import MOST_TOGETHER, Jobs, jobs, size_alone
 from everview.plan.nodes import Node, node_of
-from everview.run.rounds import Kept, Program
+from everview.run.left_out import run_left_out, touched
+from everview.run.rounds import Duty, Kept, Program
 from everview.run.workers import RUNNING, STEP, Step
 
 View = dict[str, Any]
@@ -36,6 +37,7 @@ class _Made:
 
     name: str
     jobs: list[DataFrame]
+    duties: list[Duty]
     shuffles: bool
 
 
@@ -65,13 +67,15 @@ class Programs:
     def load(self, view: View, step: Step, load: Load) -> int:
         """Load one view; returns its rows."""
         program = Program(self._session, step, load.fresh, kept=load.kept, places=load.places)
-        return sum(map(_touched, self._make([view], program, load.jobs)))
+        rows = sum(map(touched, self._make([view], program, load.jobs)))
+        return rows + run_left_out(program.duties, step)
 
     def run(self, views: list[View], step: Step, states: Mapping[str, str]) -> int:
         """One program for the views' part of an epoch; returns the view rows touched."""
         if not self._again:
             program = Program(self._session, step, states)
-            return sum(map(_touched, self._make(views, program, _jobs(views, step))))
+            rows = sum(map(touched, self._make(views, program, _jobs(views, step))))
+            return rows + run_left_out(program.duties, step)
         shape = _shape(views, step)
         made = self._made.pop(shape) if shape in self._made else None
         made = made or self._named(views, step, states)
@@ -91,14 +95,14 @@ class Programs:
         try:
             # what a plan has shuffled once, it would not shuffle again
             again = [job.select("*") if made.shuffles else job for job in made.jobs]
-            return sum(map(_touched, again))
+            return sum(map(touched, again)) + run_left_out(made.duties, step)
         finally:
             context.setLocalProperty(STEP, "")
 
     def _here_for(self, made: _Made, step: Step) -> int:
         RUNNING[made.name] = step
         try:
-            return sum(map(_touched, made.jobs))
+            return sum(map(touched, made.jobs)) + run_left_out(made.duties, step)
         finally:
             del RUNNING[made.name]
 
@@ -112,7 +116,7 @@ class Programs:
             for number, frame in enumerate(made):
                 frame.createOrReplaceTempView(f"{name}_{number}")
             made = [self._session.table(f"{name}_{number}") for number in range(len(made))]
-        return _Made(name, made, program.shuffles)
+        return _Made(name, made, program.duties, program.shuffles)
 
     def _forget(self, made: _Made) -> None:
         for number in range(len(made.jobs)) if self._here else ():
@@ -163,7 +167,3 @@ def _shape(views: list[View], step: Step) -> Any:
     states = tuple(tuple(sorted(view["states"].items())) for view in views)
     regions = tuple((t, len(end)) for t, end in step.end.items() if end != step.start[t])
     return states, regions, step.shards, step.is_spread
-
-
-def _touched(job: DataFrame) -> int:
-    return sum(row["touched"] for row in job.collect())

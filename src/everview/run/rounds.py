@@ -63,8 +63,23 @@ class Kept:
     key: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Duty:
+    """What a program must run, as it writes state: its name, where the state is, in how many tasks
+    the engine runs it, its input, and a job that runs it and nothing above it."""
+
+    name: str
+    state: str
+    tasks: int
+    input: DataFrame
+    job: Callable[[], DataFrame]
+
+
 class Program:
     """The frames of one epoch; equal nodes of several views have one frame.
+
+    An engine may leave out what no row of its answer needs, and what it leaves out writes no state.
+    `duties` are all that must run, each after those whose rows it reads.
 
     `states` says by identity where an operator's state is; one that isn't there keeps none. `kept`
     is what is there while another view is loaded, which reads it: were it recomputed, doubles could
@@ -92,6 +107,8 @@ class Program:
         self._states = states
         self._spread = self.shuffles = step.is_spread
         self._frames: dict[str, DataFrame | None] = {}
+        self._tasks: dict[str, int] = {}  # of nodes whose rows lie in shards, in how many tasks
+        self.duties: list[Duty] = []
 
     def sink(self, view: str, plan: Node, key: tuple[str, ...], state: str) -> DataFrame | None:
         """A view's whole plan and its sink; running it gives (view, shard, rows touched).
@@ -109,8 +126,10 @@ class Program:
         document = workers.view_document(plan.columns, key)
         slots = tuple((column.name, column.name) for column in plain)
         task = Task(self._told, document, state, ((0, slots),))
-        placed = self._placed(frame, renamed, (*plain, WEIGHTED), by)
-        return placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
+        placed, tasks = self._placed(frame, renamed, (*plain, WEIGHTED), by)
+        sunk = placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
+        self.duties.append(Duty(f"view {view}", state, tasks, placed, lambda: sunk))
+        return sunk
 
     def ahead(self, node: Node) -> DataFrame | None:
         """An operator alone; those who read it then read what it gave when it was run."""
@@ -118,12 +137,25 @@ class Program:
         self._frames[node.identity] = None
         if found is None:
             return None
-        task, frame = found
+        task, frame, tasks = found
         place = self._places.get(node.identity)
         at = place or self._states[node.identity]
         self._frames[node.identity] = self._read_shards(workers.handed, node, at)
         run: Callable[[Any], Any] = partial(workers.operate_ahead, task, place)
-        return frame.mapInArrow(run, struct(DONE))
+        done = frame.mapInArrow(run, struct(DONE))
+        self._add_duty(node, task, tasks, frame, lambda: done)
+        return done
+
+    def _add_duty(
+        self,
+        node: Node,
+        task: Task,
+        tasks: int,
+        frame: DataFrame,
+        job: Callable[[], DataFrame],
+    ) -> None:
+        if task.state is not None:
+            self.duties.append(Duty(node.label(), task.state, tasks, frame, job))
 
     def put(self, node: Node, frame: DataFrame) -> None:
         """Take this for the frame of a node."""
@@ -256,61 +288,64 @@ class Program:
             by = tuple(frozenset(names[name] for name in place) for place in by)
             frame = frame.select("*", self._shard(by))
             frame = self._shuffled(self._shaped(frame, (*plain, WEIGHTED, SHARDED)))
+            self._tasks[node.identity] = self._most_tasks
             placed = [WEIGHT, SHARD]
         shown = [self._f.col(own).alias(name) for name, own in names.items()]
         return frame.select(*shown, *self._named(placed))
 
     def _read_shards(self, read: Callable[..., Any], node: Node, state: str) -> DataFrame:
         made = partial(read, self._told, node.alone, state)
+        self._tasks[node.identity] = self._most_tasks
         return self._shards().mapInArrow(made, struct((*node.columns, WEIGHTED, SHARDED)))
 
     def _shards(self) -> DataFrame:
-        count = len(self._step.shards)
-        cores = min(count, os.cpu_count() or 1) if self._spread else 1
-        return self._shaped(self._session.range(0, count, 1, cores), [REGION])
+        shards = self._session.range(0, len(self._step.shards), 1, self._most_tasks)
+        return self._shaped(shards, [REGION])
 
     def _operator(self, node: Node) -> DataFrame | None:
         found = self._task(node)
         if found is None:
             return None
-        task, frame = found
+        task, frame, tasks = found
         operate: Callable[[Any], Any] = partial(workers.operate, task)
+        alone: Callable[[Any], Any] = partial(workers.operate_ahead, task, None)
+        self._tasks[node.identity] = tasks
+        self._add_duty(node, task, tasks, frame, lambda: frame.mapInArrow(alone, struct(DONE)))
         return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
 
-    def _task(self, node: Node) -> tuple[Task, DataFrame] | None:
-        """What an operator is to do, and with which rows."""
+    def _task(self, node: Node) -> tuple[Task, DataFrame, int] | None:
+        """What an operator is to do, with which rows, and in how many tasks."""
         frames = [self.frame(one) for one in node.inputs()]
-        if isinstance(node, Aggregate | Touched):
-            frames = [self._seeded(node, frames[0])]
         present = {i: frame for i, frame in enumerate(frames) if frame is not None}
         if not present:
             return None
         if len(present) == 1:
             ((place, frame),) = present.items()
-            slots, frame = self._alone(node, place, frame)
+            slots, frame, tasks = self._alone(node, place, frame)
         else:
-            slots, frame = self._together(node, present)
+            slots, frame, tasks = self._together(node, present)
         inputs = tuple(zip(present, slots, strict=True))
-        return Task(self._told, node.alone, self._states.get(node.identity), inputs), frame
+        return Task(self._told, node.alone, self._states.get(node.identity), inputs), frame, tasks
 
-    def _seeded(self, node: Aggregate | Touched, frame: DataFrame | None) -> DataFrame | None:
+    def _is_seeded(self, node: Node) -> bool:
         """A global aggregate has a row even over nothing: a row of weight 0 makes it, in the
         partition of the others."""
-        if self._step.start is not None or node.groups or frame is None:
-            return frame
-        seeded = frame.union(self._seed(node.input))
-        # rows that lie in one shard already are not shuffled, and the seed is to be with them
-        return seeded.coalesce(1) if lies(node.input, shards_by(node)[0]) else seeded
+        is_global = isinstance(node, Aggregate | Touched) and not node.groups
+        return is_global and self._step.start is None
 
     def _seed(self, node: Node) -> DataFrame:
         """A row of weight 0 and NULLs beside those of a node; in the first shard, if those lie."""
         shard = [] if distribution(node) is None else [str(self._step.shards[0])]
         return self._session.sql(f"SELECT {', '.join([*_nulls(node), '0L', *shard])}")
 
-    def _alone(self, node: Node, place: int, frame: DataFrame) -> tuple[list[Slots], DataFrame]:
+    def _alone(
+        self, node: Node, place: int, frame: DataFrame
+    ) -> tuple[list[Slots], DataFrame, int]:
         """The one input that has rows, where its shards are; an aggregate's perhaps added up."""
         given, by = node.inputs()[place], shards_by(node)[place]
         columns = (*given.columns, WEIGHTED)
+        if self._is_seeded(node):
+            frame = frame.union(self._seed(given))
         if self._spread and isinstance(node, Aggregate) and not lies(given, by):
             partial_columns = AggregateOperator(node).partial_columns
             if partial_columns is not None:
@@ -319,11 +354,15 @@ class Program:
                 combine = partial(workers.partial_of, node.alone)
                 frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
         slots = tuple((column.name, column.name) for column in columns)
-        return [slots], self._placed(frame, given, columns, by)
+        frame, tasks = self._placed(frame, given, columns, by)
+        if self._is_seeded(node) and lies(given, by):
+            # these rows are not shuffled, and the seed is to be with them
+            frame, tasks = frame.coalesce(1), 1
+        return [slots], frame, tasks
 
     def _together(
         self, node: Node, present: Mapping[int, DataFrame]
-    ) -> tuple[list[Slots], DataFrame]:
+    ) -> tuple[list[Slots], DataFrame, int]:
         """Several inputs in one frame: columns of one type share a slot, and a side says whose."""
         slots, shared = _slots([node.inputs()[place].columns for place in present])
         parts = []
@@ -340,18 +379,28 @@ class Program:
             parts.append(frame.select(*filled, *self._named([WEIGHT]), side, shard))
         columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), SHARDED)
         frame = self._shuffled(self._shaped(_all(parts), columns))
-        return [(*mine, (WEIGHT, WEIGHT)) for mine in slots], frame
+        return [(*mine, (WEIGHT, WEIGHT)) for mine in slots], frame, self._most_tasks
 
     def _placed(
         self, frame: DataFrame, node: Node, columns: Sequence[Column], by: Distribution
-    ) -> DataFrame:
-        """Rows of one shard in one partition."""
+    ) -> tuple[DataFrame, int]:
+        """Rows of one shard in one partition, and in how many partitions they are."""
         names = self._named(column.name for column in columns)
         if lies(node, by):
             names += self._named([SHARD])
-            return self._shaped(frame.select(*names), (*columns, SHARDED))
+            return self._shaped(frame.select(*names), (*columns, SHARDED)), self._tasks_of(node)
         frame = frame.select(*names, self._shard(by))
-        return self._shuffled(self._shaped(frame, (*columns, SHARDED)))
+        return self._shuffled(self._shaped(frame, (*columns, SHARDED))), self._most_tasks
+
+    def _tasks_of(self, node: Node) -> int:
+        """In how many tasks the rows of a node are that lie in shards."""
+        while node.identity not in self._tasks:
+            (node,) = node.inputs()
+        return self._tasks[node.identity]
+
+    @property
+    def _most_tasks(self) -> int:
+        return len(self._step.shards) if self._spread else 1
 
     def _shard(self, by: Distribution) -> Any:
         """The shard of a row; every shard, where all are to have it."""
@@ -372,7 +421,9 @@ class Program:
         return frame if isinstance(self._session, SparkSession) else frame.to(struct(columns))
 
     def _shuffled(self, frame: DataFrame) -> DataFrame:
-        return frame.repartition(SHARD) if self._spread else frame.coalesce(1)
+        if self._spread:
+            return frame.repartition(self._most_tasks, self._f.col(SHARD))
+        return frame.coalesce(1)
 
 
 def spellings(session: SparkSession, name: str, sql: str) -> set[str]:

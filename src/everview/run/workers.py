@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ _OPERATORS: dict[str, Any] = {
     "replace": ReplaceOperator,
 }
 _CHUNK_ROWS = 1 << 17
+_CALLS = count()
 _IMAGES = ("before", "after")
 
 if TaskContext.get() is not None:
@@ -84,8 +86,11 @@ class Step:
 
     @property
     def is_spread(self) -> bool:
-        """Whether there is enough to do for several partitions."""
-        return self.start is None or self.changes > FEW_CHANGES
+        """Whether there is enough to do for several partitions. In a load there are no more rows
+        of a table than it had changes."""
+        if self.start is None:
+            return sum(sum(regions.values()) for regions in self.end.values()) > FEW_CHANGES
+        return self.changes > FEW_CHANGES
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -290,6 +295,7 @@ def operate(task: Task, batches: Batches) -> Batches:
     columns = node_of(task.node).columns
     for shard, rows in in_turn(_by_shard(list(batches))):
         yield from _named(_shard_of("operator", task, shard, rows), columns, shard)
+    _note_end(task)
 
 
 @guarded
@@ -304,6 +310,18 @@ def operate_ahead(task: Task, place: str | None, batches: Batches) -> Batches:
             store = open_store(step.db, step.durability, False)
             store.shard(place, shard).hand(step.epoch, step.token, given)
         yield _done("", shard, pa.array([0], pa.int64()))
+    _note_end(task)
+
+
+def _note_end(task: Task) -> None:
+    """Tell the maintainer that this part of a task did all that it had to do, be it nothing."""
+    if task.state is None:
+        return
+    step, context = _step(task.step), TaskContext.get()
+    # a part that runs again has its number on Spark; on Sail it runs in another job, if at all
+    number = next(_CALLS) if context is None else context.partitionId()
+    first = open_store(step.db, step.durability, False).shard(task.state, step.shards[0])
+    first.note_end(step.epoch, step.token, number)
 
 
 def _done(view: str, shard: int, touched: pa.Array) -> pa.RecordBatch:
@@ -407,6 +425,7 @@ def sink(task: Task, view: str, batches: Batches) -> Batches:
     for shard, rows in in_turn(_by_shard(list(batches))):
         touched = _shard_of("view", task, shard, rows)["touched"]
         yield _done(view, shard, touched.combine_chunks())
+    _note_end(task)
 
 
 def _sunk(task: Task, shard: int, rows: pa.Table) -> pa.Table:

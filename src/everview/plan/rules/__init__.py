@@ -5,6 +5,7 @@ from everview.plan.nodes import Node
 from everview.plan.rules.count_no_unique_matches import count_no_unique_matches
 from everview.plan.rules.drop_distinct_of_unique_values import drop_distinct_of_unique_values
 from everview.plan.rules.drop_unused_left_joins import drop_unused_left_joins
+from everview.plan.rules.fold_what_is_empty import fold_what_is_empty
 from everview.plan.rules.keep_less_of_growing_inputs import keep_less_of_growing_inputs
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
 from everview.plan.rules.order_joins import order_joins
@@ -13,6 +14,7 @@ from everview.plan.rules.push_conditions_to_sources import push_conditions_to_so
 from everview.plan.rules.replicate_small_side import replicate_small_side
 
 RULES = (
+    fold_what_is_empty,
     project_groups_of_one_row,
     drop_distinct_of_unique_values,
     drop_unused_left_joins,

@@ -3,8 +3,9 @@
 Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
 `long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
 last epoch applied; `outbox`: what it gave, an Arrow stream; `token`: the lease of who wrote last;
-`load` and `work`: what the load and the last epochs took). All change in one transaction, so an
-epoch is applied once, and asking for it again gives the outbox.
+`load` and `work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to
+their end). All change in one transaction, so an epoch is applied once, and asking for it again
+gives the outbox.
 
 Every item is sealed with a checksum of its key and value. A key that changed on disk is found
 where it was by whoever looks for it in vain: it is a neighbour of the place.
@@ -44,7 +45,7 @@ from everview.stores.embedded.work import ShardWork, Tally, appended, records
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
-_LOAD, _WORK = b"load", b"work"
+_LOAD, _WORK, _ENDED = b"load", b"work", b"ended"
 _NUMBER = struct.Struct("<Q")
 _TAILS = (SEAL, COUNT + SEAL)  # bytes of an item of a bag beside the row
 _LONG_ROW = LONGEST - DIGEST - _TAILS[1]
@@ -348,9 +349,11 @@ class Shard:
         def anew(txn: lmdb.Transaction) -> pa.Table:
             self._check(txn, token)
             self._check_order(txn, epoch)
+            ended = self._noted(txn, _ENDED)
             for db in self._environment.dbs:
                 txn.drop(db, delete=False)
             self._check(txn, token)
+            self._note(txn, _ENDED, ended)
             self._note(txn, _APPLIED, _NUMBER.pack(epoch))
             state = ShardState(txn, self._environment.dbs)
             given = work(state)
@@ -375,6 +378,29 @@ class Shard:
             if self._check_order(txn, epoch) != epoch:
                 return None
             return from_stream(self._noted(txn, _OUTBOX))
+
+    def note_end(self, epoch: int, token: int, task: int) -> None:
+        """Note that a task of the operator came to its end in an epoch, whatever shards it had.
+
+        The first shard of an operator has these notes. To note a task again changes nothing.
+        """
+
+        def noted(txn: lmdb.Transaction) -> None:
+            self._check(txn, token)
+            tasks = self._tasks(txn, epoch, token)
+            if task not in tasks:
+                self._note(txn, _ENDED, np.array([epoch, token, *tasks, task], "<i8").tobytes())
+
+        self._update(noted)
+
+    def ended(self, epoch: int, token: int) -> int:
+        """How many tasks came to their end in an epoch, for the maintainer with this token."""
+        with self._environment.reading() as txn, self._told_of():
+            return len(self._tasks(txn, epoch, token))
+
+    def _tasks(self, txn: lmdb.Transaction, epoch: int, token: int) -> list[int]:
+        numbers: list[int] = np.frombuffer(self._noted(txn, _ENDED), "<i8").tolist()
+        return numbers[2:] if numbers[:2] == [epoch, token] else []
 
     def fence(self, token: int) -> None:
         """Refuse everything that comes with an older token from now on; with the lock held."""

@@ -1,0 +1,101 @@
+"""What never has rows, as a condition of it is never true or it has no place for any, is a constant
+without rows; and what only such inputs make needless is not there: neither work nor state."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from everview.plan.facts import Facts
+from everview.plan.nodes import (
+    Aggregate,
+    Constant,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Replace,
+    Threshold,
+    TopK,
+    Touched,
+    Union,
+)
+from everview.schema import Column, quoted, sql_name
+
+# as Catalyst leaves conditions that fold
+_NEVER = re.compile(r"\(*(false|null|cast\(null as boolean\))\)*", re.IGNORECASE)
+
+
+def fold_what_is_empty(plan: Node, facts: Facts) -> Node:
+    plan = plan.with_inputs(partial(fold_what_is_empty, facts=facts))
+    if isinstance(plan, Join):
+        return _join(plan)
+    if isinstance(plan, Union):
+        return _union(plan)
+    return _nothing(plan.columns) if _is_folded(plan) else plan
+
+
+def _is_folded(node: Node) -> bool:
+    """Whether a node has no rows, as its inputs have none or it lets none through."""
+    if isinstance(node, Filter) and _NEVER.fullmatch(node.condition):
+        return True
+    if isinstance(node, TopK) and node.limit == 0:
+        return True
+    if isinstance(node, Aggregate):
+        return bool(node.groups) and _is_empty(node.input)
+    if isinstance(node, Replace):
+        touched = node.input.inputs()[0]
+        is_grouped = isinstance(touched, Touched) and not node.always
+        return is_grouped and _is_empty(touched.inputs()[0])
+    return isinstance(node, Filter | Project | Generate | Threshold | TopK) and _is_empty(
+        node.input
+    )
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Constant) and not node.rows
+
+
+def _nothing(columns: tuple[Column, ...]) -> Constant:
+    return Constant(columns, ())
+
+
+def _union(node: Union) -> Node:
+    parts = tuple(part for part in node.parts if not _is_empty(part))
+    if len(parts) == len(node.parts):
+        return node
+    if len(parts) > 1:
+        return Union(node.columns, parts)
+    return _shown(node, parts[0]) if parts else _nothing(node.columns)
+
+
+def _join(node: Join) -> Node:
+    of_left = len(node.left.columns)
+    if _is_empty(node.left):
+        if node.how != "full" or _is_empty(node.right):
+            return _nothing(node.columns)
+        return _shown(node, node.right, (*_nulls(node.columns[:of_left]), *_names(node.right)))
+    if not _is_empty(node.right):
+        return node
+    if node.how in ("inner", "semi"):
+        return _nothing(node.columns)
+    if node.how == "anti":
+        return _shown(node, node.left)
+    added = ("false",) if node.how == "existence" else _nulls(node.columns[of_left:])
+    return _shown(node, node.left, (*_names(node.left), *added))
+
+
+def _shown(node: Node, below: Node, texts: tuple[str, ...] | None = None) -> Node:
+    """What is left of a node, with its names: an input of it."""
+    if texts is None and below.names() == node.names():
+        return below
+    return Project(node.columns, below, texts or _names(below))
+
+
+def _names(node: Node) -> tuple[str, ...]:
+    return tuple(map(quoted, node.names()))
+
+
+def _nulls(columns: tuple[Column, ...]) -> tuple[str, ...]:
+    return tuple(f"CAST(NULL AS {sql_name(column.type)})" for column in columns)
