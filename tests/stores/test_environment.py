@@ -17,7 +17,7 @@ import pytest
 import everview as ev
 from everview.errors import Damaged, DatabaseClosed, DatabaseError, WriteError
 from everview.run.workers import open_store
-from everview.stores.embedded import environment, store
+from everview.stores.embedded import environment, registry, store
 
 
 def made(path: Path, row: int) -> ev.Database:
@@ -109,7 +109,7 @@ def test_of_many_environments_the_maps_are_small_until_they_are_full(
     monkeypatch.setattr(environment, "SMALL_MAP", 1 << 20)
     with ev.open(tmp_path / "t.ev", create=True, durability="never", map_size=1 << 24) as db:
         table = db.create_table("t", {"id": "INT", "text": "STRING"}, "id", regions=2)
-        monkeypatch.setattr(environment, "MANY_MAPS", len(environment.registry._open) + 1)
+        monkeypatch.setattr(registry, "MANY_MAPS", len(registry.registry._open) + 1)
         table.put([{"id": i, "text": ""} for i in range(20)])
         assert maps(db) == [1 << 24, 1 << 20]
         table.put([{"id": i, "text": "x" * 300_000} for i in range(20)])
