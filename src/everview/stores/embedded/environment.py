@@ -146,6 +146,10 @@ class Environment:
                     f"{self.path} can't be opened: {error}; also who only reads a database writes "
                     "its lock files: get the right to write there, or read a copy"
                 ) from error
+            if os.strerror(errno.EROFS) in str(error):
+                raise DatabaseError(
+                    f"{self.path} can't be opened to write: {error}; open it with readonly=True"
+                ) from error
             if any(os.strerror(code) in str(error) for code in (errno.EMFILE, errno.ENFILE)):
                 raise too_many_files(self.path) from error
             if "already open" in str(error):
@@ -195,7 +199,7 @@ class Environment:
     def make_writable(self) -> None:
         """Open anew for writing; waits for this process's reads on it to end."""
         with self._alone("opened for writing"):
-            self._look()
+            self.look()
             self._close()
             self.readonly = False
             self._open()
@@ -250,7 +254,7 @@ class Environment:
             self._enter()
             try:
                 if write or self.used > self._look_at:
-                    self._look()
+                    self.look()
                 txn = self.lmdb.begin(write=write)
                 if write:
                     self._look_inside(txn)
@@ -287,7 +291,7 @@ class Environment:
                     return
             self._keeper.wake(self)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Raises if the file was deleted, replaced or cut since it was opened."""
         try:
             found = os.stat(self.data)
@@ -310,7 +314,7 @@ class Environment:
     def _look_inside(self, txn: lmdb.Transaction) -> None:
         """The same when the write may have waited for others; ends the transaction if it raises."""
         try:
-            self._look()
+            self.look()
         except BaseException:
             txn.abort()
             raise
@@ -349,7 +353,7 @@ class Environment:
         with self._gate:
             self._gate.wait_for(lambda: not self._changing)
             if self._asleep:
-                self._look()
+                self.look()
                 self._open()
 
     @property
@@ -434,7 +438,7 @@ class Environment:
 
     def _resize(self, size: int) -> None:
         with self._alone("grown, although it is full,"):
-            self._look()
+            self.look()
             self._check_pages()
             try:
                 self.lmdb.set_mapsize(size)

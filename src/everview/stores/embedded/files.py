@@ -126,4 +126,16 @@ def _create(path: str, make_catalog: Callable[[], None]) -> None:
         file.write(b"everview %d\n" % FORMAT)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(draft, os.path.join(path, _NAME))
+    _put_in_place(draft, os.path.join(path, _NAME))
+
+
+def _put_in_place(draft: str, file: str) -> None:
+    """Give a file its name, unless there is one by now: who opened that must find it again."""
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        pass
+    except OSError:  # the file system has no links
+        os.replace(draft, file)
+        return
+    os.unlink(draft)

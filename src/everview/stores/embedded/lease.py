@@ -20,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everview.errors import StoreFull, Superseded
+from everview.errors import Damaged, StoreFull, Superseded
 from everview.stores.embedded.environment import too_many_files
 
 if TYPE_CHECKING:
@@ -193,6 +193,11 @@ def _opened(path: str | Path) -> int:
             raise StoreFull(f"{path} can't be created: {error.strerror}; make room") from error
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise too_many_files(str(path)) from error
+        if error.errno == errno.ENOENT:
+            raise Damaged(
+                f"{os.path.dirname(path)} is gone; if it was a view's state, have the view made "
+                "anew, with everview verify DB --repair"
+            ) from error
         raise
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from everview.errors import Damaged
 # a long value takes; a meta page then: magic, version, 16 bytes, the two trees, last page, commit
 _HEADER = struct.Struct("<QHHHH")
 _META = struct.Struct("<IIQQ48s48sQQ")
+_META_BYTES, _PAGE_SIZE_AT = _HEADER.size + _META.size, _HEADER.size + 24
 _TREE = struct.Struct("<IHHQQQQQ")
 _NODE = struct.Struct("<HHHH")
 _BRANCH, _LEAF, _META_FLAG, _LONG = 0x01, 0x02, 0x08, 0x01
@@ -30,6 +33,7 @@ _NO_PAGE = (1 << 64) - 1
 _PAGE_SIZES = tuple(1 << bits for bits in range(9, 17))
 _DEEPEST = 32
 _LOOKS = 100
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,19 @@ class Pages:
 
     def meta(self) -> Meta:
         """The newest meta page; raises `Damaged` if one of the two is none."""
-        first = self._meta_at(0)
-        return max(first, self._meta_at(first.page_size), key=lambda meta: meta.commit)
+        return self._newest(self._metas())
 
-    def _meta_at(self, place: int) -> Meta:
-        found = os.pread(self.file, _HEADER.size + _META.size, place)
-        if len(found) < _HEADER.size + _META.size:
+    def _metas(self) -> tuple[bytes, bytes]:
+        """The two meta pages as they are; the second lies where the first says, or nowhere."""
+        first = os.pread(self.file, _META_BYTES, 0)
+        place = int.from_bytes(first[_PAGE_SIZE_AT : _PAGE_SIZE_AT + 4], "little")
+        return first, os.pread(self.file, _META_BYTES, place)
+
+    def _newest(self, metas: tuple[bytes, bytes]) -> Meta:
+        return max(map(self._read_meta, metas), key=lambda meta: meta.commit)
+
+    def _read_meta(self, found: bytes) -> Meta:
+        if len(found) < _META_BYTES:
             raise Damaged("it ends before its meta pages do")
         flags = _HEADER.unpack_from(found)[2]
         magic, version, _, _, free, main, last, commit = _META.unpack_from(found, _HEADER.size)
@@ -72,19 +83,24 @@ class Pages:
             raise Damaged("its meta pages are not what was written")
         return Meta(page_size, last, commit, free_root, main_root)
 
-    def check(self) -> None:
-        """Raises `Damaged` if a page in use lies behind the end of the file, or can't be read.
-
-        Others may write meanwhile: what is found counts if no commit came in between.
-        """
-        for _ in range(_LOOKS):
-            meta = self.meta()
+    def steady(self, look: Callable[[Meta], T]) -> T:
+        """What is found by a look; by the next one if others had a commit meanwhile, since then
+        pages may have been used again."""
+        for looks in count(1):
+            metas = self._metas()
             try:
-                self._check(meta)
-                return
+                found = look(self._newest(metas))
             except Damaged:
-                if self.meta() == meta:
+                if looks == _LOOKS or self._metas() == metas:
                     raise
+            else:
+                if looks == _LOOKS or self._metas() == metas:
+                    break
+        return found
+
+    def check(self) -> None:
+        """Raises `Damaged` if a page in use lies behind the end of the file, or can't be read."""
+        self.steady(self._check)
 
     def _check(self, meta: Meta) -> None:
         for root in (meta.free_root, meta.main_root):

@@ -51,8 +51,7 @@ class Space:
 def space_of(environment: Environment) -> Space:
     readers = _readers(environment)
     with pages_of(environment.data) as pages:
-        meta = pages.meta()
-        lists = list(pages.free(meta))
+        meta, lists = pages.steady(lambda meta: (meta, list(pages.free(meta))))
     size = environment.size_on_disk()
     used = (meta.last_page + 1 - sum(len(numbers) for _, numbers in lists)) * meta.page_size
     held: dict[int, int] = {}
@@ -85,7 +84,7 @@ def give_back(environment: Environment, lock: Lock) -> Iterator[int]:
     at: int | None = 0
     while at is not None:
         with pages_of(environment.data) as pages:
-            synced = pages.meta().commit
+            synced = pages.steady(lambda meta: meta.commit)
         sync_file(environment.data)
         with lock(), environment.writing():
             oldest = min([synced, *(commit for _, commit in _readers(environment))])
