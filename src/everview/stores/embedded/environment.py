@@ -5,9 +5,8 @@ environments come from one registry (registry.py) that knows both. Threads may s
 `Environment`. To open one for writing, LMDB waits for the write in progress; one that is only read
 is open at once.
 
-LMDB itself sees neither that its file was cut, which kills the process that touches what is gone,
-nor that it was deleted, and goes on with what no one else will find. So the file is looked at
-before it is mapped, at the beginning of every write, and ten times a second by who reads.
+The data file (datafile.py) is looked at before it is mapped, at the beginning of every write, and
+ten times a second by who reads.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from typing import Protocol, TypeVar
 import lmdb
 
 from everview.errors import Damaged, DatabaseClosed, DatabaseError, StoreFull, WriteError
+from everview.stores.embedded.datafile import DataFile
 from everview.stores.embedded.files import Home
-from everview.stores.embedded.pages import pages_of
 
 DURABILITIES = ("always", "interval", "never")
 SYNC_SECONDS = 1.0
@@ -88,10 +87,7 @@ class Environment:
         self.holders = 0
         self.used = time.monotonic()
         self._keeper = keeper
-        self._home = home
-        self.data = os.path.join(path, "data.mdb")
-        self._file: tuple[int, int] | None = None
-        self._size = 0
+        self.file = DataFile(home, path)
         self._look_at = 0.0
         self._process = os.getpid()
         self._names = names
@@ -128,17 +124,17 @@ class Environment:
                 )
             self.lmdb.reader_check()
             self.dbs = self._databases()
-            found = os.stat(self.data)
-            self._file, self._size = (found.st_dev, found.st_ino), found.st_size
-            self._asleep = False
-            if self._home.is_lost:
+            try:
+                self.file.remember()
+            except DatabaseError:
                 self._close()
-                raise self._lost()
+                raise
+            self._asleep = False
         except (*_UNREADABLE, lmdb.NotFoundError, FileNotFoundError) as error:
-            raise self._gone(error) from error
+            raise self.file.gone(error) from error
         except (lmdb.Error, OSError) as error:
             if os.strerror(errno.ENOENT) in str(error):  # it went while it was opened
-                raise self._gone(error) from error
+                raise self.file.gone(error) from error
             if any(words in str(error) for words in _NO_ROOM):
                 raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
             if any(os.strerror(code) in str(error) for code in (errno.EACCES, errno.EPERM)):
@@ -163,8 +159,8 @@ class Environment:
             ) from error
 
     def _prepare_files(self) -> None:
-        if not self._create or (os.path.exists(self.data) and os.path.getsize(self.data)):
-            self._check_pages()
+        if not self._create or self.file.has_content:
+            self.file.check()
         if not self._create:
             return
         os.makedirs(self.path, exist_ok=True)
@@ -273,8 +269,8 @@ class Environment:
                 self._leave()
                 if "same thread" in str(error):
                     raise WriteError("an observer may not write to the table it observes") from None
-                if self._home.is_lost:
-                    raise self._lost() from error
+                if self.file.is_homeless:
+                    raise self.file.lost() from error
                 raise DatabaseClosed(f"{self.path} was closed or dropped: {error}") from error
             except BaseException:
                 self._leave()
@@ -293,23 +289,10 @@ class Environment:
 
     def look(self) -> None:
         """Raises if the file was deleted, replaced or cut since it was opened."""
-        try:
-            found = os.stat(self.data)
-        except OSError as error:
-            raise self._lost() from error
-        if (found.st_dev, found.st_ino) != self._file:
-            raise self._lost()
-        if found.st_size < self._size:
-            self._check_pages()
-        self._size = found.st_size
+        if self._retired and not self.file.is_homeless:
+            raise DatabaseClosed(f"{self.path} was dropped")
+        self.file.look()
         self._look_at = self.used + LOOK_SECONDS
-
-    def _check_pages(self) -> None:
-        try:
-            with pages_of(self.data) as pages:
-                pages.check()
-        except Damaged as error:
-            raise self._gone(error) from error
 
     def _look_inside(self, txn: lmdb.Transaction) -> None:
         """The same when the write may have waited for others; ends the transaction if it raises."""
@@ -318,11 +301,6 @@ class Environment:
         except BaseException:
             txn.abort()
             raise
-
-    def _lost(self) -> DatabaseError:
-        if self._retired and not self._home.is_lost:
-            return DatabaseClosed(f"{self.path} was dropped")
-        return self._gone("it was dropped, deleted or replaced since this process opened it")
 
     @contextmanager
     def awake(self) -> Iterator[None]:
@@ -374,15 +352,6 @@ class Environment:
             if self._retired and not self._active:
                 self._close()
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether its files were removed, and perhaps others are in their place."""
-        try:
-            found = os.stat(self.data)
-        except OSError:
-            return True
-        return (found.st_dev, found.st_ino) != self._file
-
     def retire(self) -> None:
         """Close it when the transactions of this process have ended; its files are gone then."""
         with self._gate:
@@ -404,26 +373,12 @@ class Environment:
             self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
             self._keeper.written()
 
-    def _gone(self, why: Exception | str) -> DatabaseError:
-        if self._home.is_lost:
-            return DatabaseClosed(
-                f"{self._home.path} was deleted, moved or replaced since this process opened it; "
-                "nothing more is read or written there. Open the database that is meant"
-            )
-        is_state = self.path.startswith(os.path.join(self._home.path, "state", ""))
-        remedy = (
-            f"have its view made anew, with everview verify {self._home.path} --repair"
-            if is_state
-            else "restore it from a copy"
-        )
-        return Damaged(f"{self.path} is damaged or gone: {why}; {remedy}")
-
     def _damaged(self, error: Exception) -> Damaged:
         return Damaged(f"{self.path} is damaged: {error}")
 
     def _failure(self, error: lmdb.Error) -> WriteError:
         if any(words in str(error) for words in _NO_ROOM):
-            free = shutil.disk_usage(self._home.path).free
+            free = shutil.disk_usage(os.path.dirname(self.path)).free
             return StoreFull(
                 f"{self.path} could not be written and is as it was before: {error} "
                 f"({free >> 20:,} MiB free there); make room and write again"
@@ -439,7 +394,7 @@ class Environment:
     def _resize(self, size: int) -> None:
         with self._alone("grown, although it is full,"):
             self.look()
-            self._check_pages()
+            self.file.check()
             try:
                 self.lmdb.set_mapsize(size)
             except lmdb.Error as error:
@@ -499,19 +454,13 @@ class Environment:
             self._watches += not asleep
         if asleep:
             with suppress(FileNotFoundError):
-                sync_file(self.data)
+                sync_file(self.file.path)
             return
         try:
             self.lmdb.sync(True)
         finally:
             with self._gate:
                 self._watches -= 1
-
-    def size_on_disk(self) -> int:
-        try:
-            return os.stat(self.data).st_blocks * 512
-        except FileNotFoundError as error:
-            raise self._gone(error) from error
 
     def close(self) -> None:
         with suppress(WriteError):

@@ -82,7 +82,7 @@ class Leases:
         There are no beats: who waits for it takes it after a while.
         """
         token = self.token
-        with _file(self._directory / f"{role}.{token}") as file:
+        with _file(self._path(f"{role}.{token}")) as file:
             yield token if _lock(file) and token == self.token else None
 
     def is_wanted(self, role: str) -> bool:
@@ -92,7 +92,12 @@ class Leases:
 
     def _wanted(self, role: str) -> Path:
         """A file that is locked by whoever waits."""
-        return self._directory / f"{role}.wanted"
+        return self._path(f"{role}.wanted")
+
+    def _path(self, name: str) -> Path:
+        """Of a file in the directory of the database, if that is still there."""
+        self._catalog.environment.look()
+        return self._directory / name
 
     def _wait(self, role: str, seconds: float, waiting: Callable[[str], None]) -> tuple[int, int]:
         with _file(self._wanted(role)) as wanted:
@@ -105,8 +110,7 @@ class Leases:
         soon = since + _SOON_SECONDS
         while True:
             token = self.token
-            path = self._directory / f"{role}.{token}"
-            file = _opened(path)
+            file = _opened(self._path(f"{role}.{token}"))
             if _lock(file):
                 if token == self.token:
                     _sign(file)

@@ -230,8 +230,7 @@ class HeldEnvironment(Environment):
 
     def __init__(self, environment: Environment, hold: Hold) -> None:
         self.path = environment.path
-        self.data = environment.data
-        self._home = environment._home
+        self.file = environment.file
         self._hold = hold
         self._txn = hold.begin(environment)
         self.dbs = environment.dbs

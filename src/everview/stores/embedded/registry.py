@@ -44,7 +44,7 @@ class Registry:
         path = os.path.realpath(os.path.join(home.path, path))
         with self.lock:
             found = self._open.get(path)
-            if found is not None and found.is_gone:
+            if found is not None and found.file.is_gone:
                 self._open.pop(path).retire()
                 found = None
             if found is None:

@@ -50,9 +50,9 @@ class Space:
 
 def space_of(environment: Environment) -> Space:
     readers = _readers(environment)
-    with pages_of(environment.data) as pages:
+    with pages_of(environment.file.path) as pages:
         meta, lists = pages.steady(lambda meta: (meta, list(pages.free(meta))))
-    size = environment.size_on_disk()
+    size = environment.file.size_on_disk
     used = (meta.last_page + 1 - sum(len(numbers) for _, numbers in lists)) * meta.page_size
     held: dict[int, int] = {}
     for process, commit in readers:
@@ -83,13 +83,13 @@ def give_back(environment: Environment, lock: Lock) -> Iterator[int]:
         environment.update(lambda txn: _touch(environment, txn))
     at: int | None = 0
     while at is not None:
-        with pages_of(environment.data) as pages:
+        with pages_of(environment.file.path) as pages:
             synced = pages.steady(lambda meta: meta.commit)
-        sync_file(environment.data)
+        sync_file(environment.file.path)
         with lock(), environment.writing():
             oldest = min([synced, *(commit for _, commit in _readers(environment))])
-            with pages_of(environment.data, os.O_RDWR) as pages:
-                done, at = _punch(pages, oldest, at, environment.data)
+            with pages_of(environment.file.path, os.O_RDWR) as pages:
+                done, at = _punch(pages, oldest, at, environment.file.path)
         yield done
 
 

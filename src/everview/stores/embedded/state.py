@@ -448,4 +448,4 @@ class Shard:
         """How many rows the state has, and its bytes on disk."""
         with self._environment.reading() as txn:
             rows = sum(int(txn.stat(db)["entries"]) for db in self._environment.dbs[:2])
-        return rows, self._environment.size_on_disk()
+        return rows, self._environment.file.size_on_disk

@@ -167,7 +167,7 @@ class EmbeddedStore(Store):
             return
         try:
             self._look_at = time.monotonic() + _LOOK_SECONDS
-            for path in [path for path, one in self._regions.items() if one.is_gone]:
+            for path in [path for path, one in self._regions.items() if one.file.is_gone]:
                 registry.let_go(self._regions.pop(path))
         finally:
             self._lock.release()
@@ -582,7 +582,7 @@ def _status(one: Region) -> RegionStatus:
             region=one.number,
             rows=one.count(txn),
             log=one.log_range(txn),
-            bytes=one.environment.size_on_disk(),
+            bytes=one.environment.file.size_on_disk,
             consumers=one.consumers(txn),
         )
 
