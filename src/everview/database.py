@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.closing import Closing
-from everview.errors import UnsupportedSql
+from everview.errors import DatabaseError, UnsupportedSql
 from everview.pin import Pin
 from everview.run import check_engine
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
-from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded import EmbeddedStore, compaction, pins
+from everview.stores.embedded.compaction import Compaction
 from everview.stores.embedded.lease import LEASE_SECONDS, RUN
 from everview.stores.embedded.pinned import PinnedStore
+from everview.stores.embedded.pins import MAX_AGE, PinNote
+from everview.stores.embedded.space import Space
 from everview.table import Table, check_name
 from everview.view import View
 
@@ -161,19 +164,45 @@ class Database(Closing):
         """Names of all views, sorted."""
         return sorted(view["name"] for view in self.store.documents("view/").values())
 
-    def pin(self, *names: str) -> Pin:
+    def pin(self, *names: str, max_age: float | None = None) -> Pin:
         """One committed epoch over the named views and tables, by default all of them.
 
         `with db.pin("orders", "revenue") as at: at.table("orders").get(1), at.view("revenue")...`
         Reads through it never mix epochs, however long they take, and never hold up maintenance.
+
+        While it is open, the space of what is replaced is not used again, and the database grows.
+        After `max_age` seconds it ends, and reads through it raise `PinExpired`; so it does after
+        the limit of the database (`limit_pins`), if that is less.
         """
+        if max_age is not None and not 0 < max_age <= MAX_AGE:
+            raise DatabaseError(f"max_age is a number of seconds up to {MAX_AGE:,}, not {max_age}")
+        limits = [limit for limit in (max_age, self.pin_limit) if limit is not None]
+        limit = min(limits, default=None)
         if not names:
-            return Pin(PinnedStore(self.store))
+            return Pin(PinnedStore(self.store, max_age=limit), limit)
         for name in names:
             check_name(name)
-        views = set(map(str.lower, self.views()))
-        tables = [name for name in names if name.lower() not in views]
-        return Pin(PinnedStore(self.store, [n for n in names if n.lower() in views], tables))
+        known = set(map(str.lower, self.views()))
+        tables = [name for name in names if name.lower() not in known]
+        views = [name for name in names if name.lower() in known]
+        return Pin(PinnedStore(self.store, views, tables, limit), limit)
+
+    def pins(self) -> list[PinNote]:
+        """The pins that processes hold now, the oldest first."""
+        return pins.notes(self.path)
+
+    @property
+    def pin_limit(self) -> float | None:
+        """How many seconds old a pin of this database may become; None for no limit."""
+        found: float | None = (self.store.document(pins.DOCUMENT) or {}).get("max_age")
+        return found
+
+    def limit_pins(self, seconds: float | None) -> None:
+        """Let no pin that any process opens from now on become older; None for no limit."""
+        if seconds is not None and not 0 < seconds <= MAX_AGE:
+            raise DatabaseError(f"a limit is a number of seconds up to {MAX_AGE:,}, not {seconds}")
+        document = None if seconds is None else {"max_age": float(seconds)}
+        self.store.store_documents({pins.DOCUMENT: document})
 
     def maintain(
         self,
@@ -297,6 +326,19 @@ class Database(Closing):
                 )
             )
         return found
+
+    def space(self) -> Space:
+        """Bytes on disk; how many of them are free; and how many would be, but for readers such as
+        pins, by process."""
+        return compaction.space(self.store)
+
+    def compact(self, watch: Callable[[str, int, int], None] | None = None) -> Compaction:
+        """Give the space back that is free in the files, beside all who read and write.
+
+        Writes wait for moments only. What readers keep from being free stays; `after.held` of the
+        report says which processes do.
+        """
+        return compaction.compact(self.store, watch)
 
     def failed_syncs(self) -> dict[str, str]:
         """What was written but can't be handed to the device: the error, by directory.

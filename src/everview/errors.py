@@ -2,6 +2,7 @@
 
     EverviewError
     ├── DatabaseError      NotADatabase · FormatMismatch · DatabaseClosed · ReadOnly · Damaged
+    │                      PinExpired
     ├── CatalogError       TableNotFound · TableExists · InvalidSchema · ViewNotFound · InUse
     │                      NotLoaded
     ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey · Outdated
@@ -74,6 +75,12 @@ class Superseded(DatabaseError):
     """Another maintainer took over; what this one would have written was refused."""
 
     code = "EV106"
+
+
+class PinExpired(DatabaseError):
+    """A pin that was open for longer than it may be."""
+
+    code = "EV107"
 
 
 class CatalogError(EverviewError):
@@ -179,9 +186,9 @@ class ObserverFailed(WriteError):
 
 
 class PartialWrite(WriteError):
-    """Some regions were written before one failed; `applied` says which.
+    """Some regions were written before one failed, and stay so; `applied` says which.
 
-    `applied` maps region -> last sequence written there. Every other region is unchanged.
+    `applied` maps region -> last sequence written there. Every other region is as it was before.
     """
 
     code = "EV403"
@@ -192,7 +199,7 @@ class PartialWrite(WriteError):
 
 
 class StoreFull(WriteError):
-    """No room on disk or in the memory map; nothing of the region's write remains."""
+    """No room on disk or in the memory map; where there was none, all is as it was before."""
 
     code = "EV404"
 

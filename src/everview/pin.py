@@ -1,11 +1,17 @@
-"""A pin: views and tables as of one committed epoch, for as long as it is open."""
+"""A pin: views and tables as of one committed epoch, for as long as it is open.
+
+While it is, others see it in the status of the database.
+"""
 
 from __future__ import annotations
 
+import os
+import weakref
 from datetime import timedelta
 
 from everview.closing import Closing
 from everview.stores.embedded.pinned import PinnedStore
+from everview.stores.embedded.pins import remove_note, write_note
 from everview.table import Table
 from everview.view import View, age_of, oldest_pending
 
@@ -14,11 +20,15 @@ class Pin(Closing):
     """Reads through it all see the same epoch, whatever is written or maintained meanwhile.
 
     It keeps the files from reusing the space of what was replaced since, so close it, or use it
-    as a block, when done.
+    as a block, when done. One that is older than its `max_age` ends by itself; reads through it
+    then raise `PinExpired`.
     """
 
-    def __init__(self, store: PinnedStore) -> None:
+    def __init__(self, store: PinnedStore, max_age: float | None = None) -> None:
         self._store = store
+        self._forget = None
+        if file := write_note(store.path, self.epoch, max_age):
+            self._forget = weakref.finalize(self, remove_note, file, os.getpid())
 
     def __repr__(self) -> str:
         return f"<pin of epoch {self.epoch}>"
@@ -47,3 +57,5 @@ class Pin(Closing):
 
     def close(self) -> None:
         self._store.close()
+        if self._forget is not None:
+            self._forget()

@@ -11,8 +11,8 @@ import lmdb
 import pytest
 
 from everview.errors import DatabaseError, WriteError
-from everview.stores.embedded import environment
 from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.registry import Registry
 from everview.stores.embedded.state import ShardState
 
 
@@ -62,7 +62,7 @@ def fail_at_write(patch: pytest.MonkeyPatch, calls: Calls) -> None:
 
 def fail_at_sync(patch: pytest.MonkeyPatch, calls: Calls) -> None:
     """Every write is synced at once; one whose sync fails is there, but not acknowledged."""
-    patch.setattr(type(environment.registry), "sync", lambda registry, until: True)
+    patch.setattr(Registry, "sync", lambda registry, until: True)
     update = Environment.update
 
     def at(self: Environment, work: Callable[[Any], Any]) -> Any:

@@ -307,7 +307,7 @@ def test_files_that_go_while_they_are_opened_are_damage(
         ev.open(path).table("t").to_arrow()
 
 
-@pytest.mark.parametrize("at", ["makedirs", "fsync", "replace"])
+@pytest.mark.parametrize("at", ["makedirs", "fsync", "link", "unlink"])
 def test_a_database_whose_creation_was_killed_can_be_created(
     server: Server, tmp_path: Path, at: str
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import lmdb
 import pytest
 from click.testing import CliRunner
 
@@ -313,3 +314,32 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.005)
+
+
+def test_a_partial_write_says_what_stays_and_that_the_rest_was_not_written(
+    db: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = db.create_table("t", COLUMNS, "id", regions=REGIONS)
+    table.put(rows_of(1, list(range(KEYS))))
+    writing = environment.Environment.writing
+
+    def full(one: environment.Environment) -> object:
+        if one.path.endswith("/2"):
+            raise one._failure(lmdb.DiskError("No space left on device"))
+        return writing(one)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(environment.Environment, "writing", full)
+        with pytest.raises(PartialWrite) as raised:
+            table.put(rows_of(2, list(range(KEYS))))
+        with pytest.raises(StoreFull, match=r"/2 could not be written and is as it was before: No"):
+            table.put(rows_of(2, keys_in(2, 1)))
+    message = str(raised.value)
+    assert "region 0, 1 was written and stays, the rest of this write was not" in message
+    assert "remains" not in message
+    assert "make room and write again. The same write again completes it." in message
+    ops = {region_of_key(row["id"]): row["op"] for row in table.scan()}
+    assert ops == {0: 2, 1: 2, 2: 1, 3: 1}
+    assert sorted(raised.value.applied) == [0, 1]
+    table.put(rows_of(2, list(range(KEYS))))
+    assert {row["op"] for row in table.scan()} == {2}

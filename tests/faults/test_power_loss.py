@@ -210,7 +210,7 @@ def test_a_sync_that_fails_leaves_the_note_and_shows_in_the_status(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(unsynced, "_sync", fail)
+        patch.setattr(unsynced, "sync_file", fail)
         assert not db.maintain().failed
     assert db.store.document(unsynced.DOCUMENT)
     assert "Input/output error" in " ".join(db.failed_syncs().values())

@@ -23,12 +23,17 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
+from click.testing import CliRunner
+
 import everview as ev
+from everview.cli.main import main as main_command
 from everview.codec.keys import region_of
 from everview.codec.point import encode_key
 from everview.errors import EverviewError, PartialWrite, StoreFull
-from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.environment import Environment
+from everview.stores.embedded import EmbeddedStore, space
+from everview.stores.embedded.environment import LOOK_SECONDS, Environment
+from everview.stores.embedded.state import ShardState
 from everview.stores.embedded.writer import Writer
 
 COLUMNS = {"id": "BIGINT", "op": "BIGINT", "text": "STRING"}
@@ -198,6 +203,121 @@ def get(tell: Tell, path: str, key: int, readonly: bool, go: str = "") -> None:
     if go:
         wait_for(go)
         tell(row=table.get(key), rows=table.to_arrow().num_rows)
+
+
+def use(tell: Tell, path: str, go: str = "") -> None:
+    """Read and write table t and shard 0 of the state s, and say what fails; with `go`, when they
+    are open and that file has appeared."""
+
+    def tell_of(what: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except EverviewError as error:
+            tell(what=what, error=_name(error), message=str(error))
+        else:
+            tell(what=what, error=None)
+
+    def everything() -> None:
+        tell_of("put", lambda: db.table("t").put({"id": 1, "op": 1, "text": "x"}))
+        tell_of("get", lambda: db.table("t").get(1))
+        tell_of("scan", lambda: list(db.table("t").scan()))
+        tell_of("shard", lambda: list(db.store.shard("s", 0).values()))
+        tell_of("fence", lambda: db.store.shard("s", 0).fence(1))
+
+    try:
+        db = ev.open(path)
+    except EverviewError as error:
+        tell(what="open", error=_name(error), message=str(error))
+        return
+    everything()
+    if go:
+        tell(ready=True)
+        wait_for(go)
+        time.sleep(2 * LOOK_SECONDS)
+        tell(now=True)
+        everything()
+
+
+def compact(tell: Tell, path: str, die_at: int = 0) -> None:
+    """Compact a database, and be killed at the step of that number: a write, a sync, a hole."""
+    db, steps = ev.open(path), count(1)
+
+    def step(work: Callable[..., Any]) -> Callable[..., Any]:
+        def at(*arguments: Any) -> Any:
+            if next(steps) == die_at:
+                die()
+            done = work(*arguments)
+            if next(steps) == die_at:
+                die()
+            return done
+
+        return at
+
+    for name in ("_touch", "sync_file", "_punch_hole"):
+        setattr(space, name, step(getattr(space, name)))
+    report = db.compact()
+    tell(steps=next(steps) - 1, given_back=report.given_back, skipped=report.skipped)
+
+
+def compact_on(tell: Tell, path: str) -> None:
+    """Compact a database again and again."""
+    db = ev.open(path)
+    while True:
+        tell(given_back=db.compact().given_back, skipped=db.compact().skipped)
+
+
+def pin_on(tell: Tell, path: str, seed: int) -> None:
+    """Hold pins for a while, again and again; each gives the same rows at its end."""
+    db, chance = ev.open(path, readonly=True), random.Random(seed)
+    while True:
+        with db.pin() as at:
+            before = at.table("t").to_arrow()
+            time.sleep(chance.random() / 20)
+            assert at.table("t").to_arrow() == before
+            tell(rows=before.num_rows)
+
+
+def epochs(tell: Tell, path: str, number: int) -> None:
+    """What a maintainer does: apply epochs to a shard, each once, and commit them."""
+    db = ev.open(path)
+    shard = db.store.shard("s", 0)
+    for epoch in range(1, number + 1):
+        keys = [b"%d" % (epoch * n % 500) for n in range(300)]
+        values = [b"%d " % epoch * 50] * 300
+
+        def work(state: ShardState, keys: Any = keys, values: Any = values) -> pa.Table:
+            state.put_many(keys, values)
+            return pa.table({})
+
+        shard.apply(epoch, 1, work)
+        db.store.store_documents({"epoch": {"number": epoch, "positions": {}}})
+        tell(epoch=epoch)
+
+
+def many_tables(tell: Tell, path: str, tables: int, files: int) -> None:
+    """Create and use tables in a process that may have few files open."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    with ev.open(path, create=True, durability="interval") as db:
+        for n in range(tables):
+            db.create_table(f"t{n}", {"id": "INT", "n": "INT"}, "id", regions=2)
+        for turn in range(2):
+            for n in range(tables):
+                db.table(f"t{n}").put([{"id": key, "n": n + turn} for key in range(10)])
+        tell(open=len(os.listdir("/proc/self/fd")))
+        sums = [sum(row["n"] for row in db.table(f"t{n}").scan()) for n in range(tables)]
+        tell(sums=sums, status=len(db.status()))
+        try:
+            pins = [db.pin(f"t{n}") for n in range(tables)]
+        except EverviewError as error:
+            tell(error=_name(error), message=str(error))
+        else:
+            tell(pins=len(pins))
+
+
+def command(tell: Tell, arguments: list[str]) -> None:
+    """Run a command of the shell."""
+    done = CliRunner().invoke(main_command, arguments)
+    tell(code=done.exit_code, text=done.output, failed_with=repr(done.exception))
 
 
 def drop(tell: Tell, path: str, again: dict[str, str] | None = None) -> None:

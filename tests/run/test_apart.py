@@ -98,3 +98,17 @@ def _killed(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
     process.kill()
     time.sleep(0.01)
     return process
+
+
+def test_processes_that_ended_idle_do_not_stay_as_zombies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(apart, "_REAP_SECONDS", 0.02)
+    processes = Processes()
+    ended = subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    processes._idle.append(ended)
+    processes._reap_later()
+    until = time.monotonic() + 10
+    while processes._idle:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    assert not Path(f"/proc/{ended.pid}").exists()

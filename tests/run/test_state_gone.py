@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.errors import Damaged, DatabaseError, TableNotFound, UnknownColumn, ViewNotFound
+from everview.errors import (
+    Damaged,
+    DatabaseClosed,
+    DatabaseError,
+    TableNotFound,
+    UnknownColumn,
+    ViewNotFound,
+)
 from everview.run.engine import Engine
 from everview.run.source import EverviewDataSource
 from everview.stores.embedded import EmbeddedStore, pinned
@@ -193,3 +201,22 @@ def test_a_pin_that_never_finds_one_epoch_gives_up(
     monkeypatch.setattr(EmbeddedStore, "shard", commit)
     with pytest.raises(DatabaseError, match="changed again and again"):
         pin_all(shop)
+
+
+def test_a_maintainer_notices_that_its_database_was_deleted(shop: ev.Database) -> None:
+    shutil.rmtree(shop.path)
+    with pytest.raises(DatabaseClosed, match="was deleted, moved or replaced"):
+        shop.maintain()
+
+
+def test_state_that_was_deleted_under_a_maintainer_stops_its_view_alone(shop: ev.Database) -> None:
+    document = shop.store.document("view/spend")
+    assert document is not None
+    shutil.rmtree(Path(shop.path, "state", document["states"]["view"]))
+    shop.table("orders").put({"id": 100, "who": "a", "n": 1})
+    report = shop.maintain()
+    assert report.failed.keys() == {"spend"}
+    assert "is damaged or gone" in report.failed["spend"]
+    assert [row["orders"] for row in shop.view("whole").scan()] == [11]
+    assert not shop.rebuild("spend").failed
+    assert list(shop.view("spend").scan()) == [{"who": "a", "n": 6}, {"who": "b", "n": 5}]

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import everview
 from everview.cli.output import duration
+from everview.cli.space import notable
 from everview.errors import NotADatabase
 from everview.result import render
 
@@ -41,7 +42,8 @@ def status(db: str, as_json: bool) -> None:
     Rows of a table that was created WITH (append_only = true) are neither changed nor deleted.
     A view is behind by the age of the oldest change that it does not include. Why a view is
     stopped or suspect, or its new definition not put in place, stands below; so does what was
-    written but can't be handed to the device.
+    written but can't be handed to the device, which process keeps much space from being used again
+    with a pin or another read, and that much is free and can be given back.
 
     \b
     Example:
@@ -56,12 +58,16 @@ def status(db: str, as_json: bool) -> None:
 
 def show_status(database: everview.Database, as_json: bool = False) -> None:
     """Tables, views, and what is wrong with them."""
-    found = database.status()
+    found, space, pins = database.status(), database.space(), database.pins()
     views = [_of_view(database.view(name)) for name in database.views()]
     failed = database.failed_syncs()
     if as_json:
         tables = [dataclasses.asdict(table) for table in found]
-        click.echo(json.dumps({"tables": tables, "views": views, "failed_syncs": failed}))
+        held = {
+            "space": dataclasses.asdict(space),
+            "pins": [dataclasses.asdict(pin) for pin in pins],
+        }
+        click.echo(json.dumps({"tables": tables, "views": views, "failed_syncs": failed} | held))
         return
     columns = {
         "table": pa.array([table.name for table in found], pa.string()),
@@ -80,6 +86,8 @@ def show_status(database: everview.Database, as_json: bool = False) -> None:
             click.echo(f"{view['name']} is {what}: {view['error']}")
     for directory, error in failed.items():
         click.echo(f"{directory} can't be synced and may not survive a crash: {error}")
+    for text in notable(space, pins, database.path):
+        click.echo(text)
 
 
 def _yes(value: bool) -> str:

@@ -22,6 +22,7 @@ from everview.cli.loading import load
 from everview.cli.output import tell
 from everview.cli.rows import delete, get, put, scan
 from everview.cli.shell import shell
+from everview.cli.space import compact, pins
 from everview.cli.statements import sql
 from everview.cli.views import explain, run, verify
 from everview.errors import EverviewError
@@ -92,6 +93,8 @@ for _command in (
     verify,
     explain,
     calibrate,
+    compact,
+    pins,
     check,
 ):
     main.add_command(_command)

@@ -26,6 +26,7 @@ from everview.errors import EngineFailed, EverviewError
 
 MANY_ROWS = 100_000  # of a shard; with fewer, to move them costs more than it saves
 IDLE_SECONDS = 10.0
+_REAP_SECONDS = 1.0
 _TRIES = 3
 Document = dict[str, Any]
 Work = Callable[[Document, pa.Table], pa.Table]
@@ -37,6 +38,7 @@ class Processes:
     def __init__(self) -> None:
         self._free = threading.Semaphore(os.cpu_count() or 1)
         self._idle: list[subprocess.Popen[bytes]] = []
+        self._reaping: threading.Timer | None = None
 
     def work(self, task: Document, rows: pa.Table) -> pa.Table:
         """What a process gives for a task, or its error."""
@@ -52,6 +54,7 @@ class Processes:
                     failed += is_new  # others may have ended since they were idle
                     continue
                 self._idle.append(process)
+                self._reap_later()
                 if "error" in answer:
                     kind = getattr(errors, answer["error"], RuntimeError)
                     raise kind(answer["message"])
@@ -64,6 +67,23 @@ class Processes:
             return self._idle.pop(), False
         except IndexError:
             return _start(), True
+
+    def _reap_later(self) -> None:
+        """See to it that no process that ended, being idle, stays a zombie."""
+        if self._reaping is None:
+            self._reaping = threading.Timer(IDLE_SECONDS + _REAP_SECONDS, self._reap)
+            self._reaping.daemon = True
+            self._reaping.start()
+
+    def _reap(self) -> None:
+        self._reaping = None
+        for process in list(self._idle):
+            if process.poll() is not None:
+                with suppress(ValueError):  # it was taken to work meanwhile, in vain
+                    self._idle.remove(process)
+                    _end(process)
+        if self._idle:
+            self._reap_later()
 
     def close(self) -> None:
         """End those that are idle."""

@@ -1,8 +1,12 @@
 """LMDB environments: opened once per process, grown when full, synced as durability asks.
 
 LMDB forbids opening one environment twice in a process and using it across a fork, so all
-environments come from one registry that knows both. Threads may share an `Environment`. To open
-one for writing, LMDB waits for the write in progress; one that is only read is open at once.
+environments come from one registry (registry.py) that knows both. Threads may share an
+`Environment`. To open one for writing, LMDB waits for the write in progress; one that is only read
+is open at once.
+
+The data file (datafile.py) is looked at before it is mapped, at the beginning of every write, and
+ten times a second by who reads.
 """
 
 from __future__ import annotations
@@ -16,21 +20,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import lmdb
 
 from everview.errors import Damaged, DatabaseClosed, DatabaseError, StoreFull, WriteError
+from everview.stores.embedded.datafile import DataFile
+from everview.stores.embedded.files import Home
 
 DURABILITIES = ("always", "interval", "never")
 SYNC_SECONDS = 1.0
 READER_CHECK_SECONDS = 1.0
 MAP_SIZE = 16 << 30
-# beyond so many environments maps begin small, or they would fill what can be mapped
-MANY_MAPS, SMALL_MAP = 1000, 1 << 30
+SMALL_MAP = 1 << 30
 MAX_READERS = 1024
 PATIENCE = 10.0
-MANY = 100
+LOOK_SECONDS = 0.1  # between looks of readers whether the file is still there, and whole
+FILES = 3  # that an environment has open
 SYNC_FAILED = "sync-failed"  # a file beside LMDB's, while what was written can't be synced
 BAGS = "bags"  # a database of this name keeps any number of values under a key, in order
 _NO_ROOM = ("No space left", "Input/output error", "File too large", "quota exceeded")
@@ -39,17 +45,34 @@ _BROKEN = (*_UNREADABLE, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.CursorFul
 T = TypeVar("T")
 
 
+class Keeper(Protocol):
+    """Who has the environments of this process."""
+
+    def wake(self, environment: Environment) -> None:
+        """Open one that sleeps."""
+
+    def written(self) -> None:
+        """Something is to be synced."""
+
+
 class Environment:
-    """One LMDB environment with named databases.
+    """One LMDB environment with named databases, in the directory of a database.
 
     `reading` and `writing` give transactions; a write commits when its block ends and aborts when
     it raises. A full map raises lmdb.MapFullError, after which `grow` makes room; `update` does
     both. With `is_small` the map has its size only when that is needed. Opening one that isn't
-    there raises `Damaged` unless it is to be created.
+    there, or was cut, raises `Damaged` unless it is to be created. A write to one that was deleted
+    or replaced since it was opened raises `Damaged`, or `DatabaseClosed` if the database was; so
+    does a read, but at once only if the last look was a while ago.
+
+    One that nobody uses may `sleep`, without files, until it is used again. So `dbs` belong to the
+    transactions that are open, and are to be asked for inside them.
     """
 
     def __init__(
         self,
+        keeper: Keeper,
+        home: Home,
         path: str,
         names: tuple[str, ...],
         durability: str,
@@ -62,6 +85,10 @@ class Environment:
         self.durability = durability
         self.readonly = readonly
         self.holders = 0
+        self.used = time.monotonic()
+        self._keeper = keeper
+        self.file = DataFile(home, path)
+        self._look_at = 0.0
         self._process = os.getpid()
         self._names = names
         self._map_size = map_size
@@ -70,6 +97,8 @@ class Environment:
         self._gate = threading.Condition()
         self._transactions: set[lmdb.Transaction] = set()
         self._active = 0
+        self._watches = 0
+        self._asleep = False
         self._changing = False
         self._retired = False
         self.patience = 0.0
@@ -95,18 +124,27 @@ class Environment:
                 )
             self.lmdb.reader_check()
             self.dbs = self._databases()
-            self._file = _identity(self.path)
+            try:
+                self.file.remember()
+            except DatabaseError:
+                self._close()
+                raise
+            self._asleep = False
         except (*_UNREADABLE, lmdb.NotFoundError, FileNotFoundError) as error:
-            raise self._gone(error) from error
+            raise self.file.gone(error) from error
         except (lmdb.Error, OSError) as error:
             if os.strerror(errno.ENOENT) in str(error):  # it went while it was opened
-                raise self._gone(error) from error
+                raise self.file.gone(error) from error
             if any(words in str(error) for words in _NO_ROOM):
                 raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
             if any(os.strerror(code) in str(error) for code in (errno.EACCES, errno.EPERM)):
                 raise DatabaseError(
                     f"{self.path} can't be opened: {error}; also who only reads a database writes "
                     "its lock files: get the right to write there, or read a copy"
+                ) from error
+            if os.strerror(errno.EROFS) in str(error):
+                raise DatabaseError(
+                    f"{self.path} can't be opened to write: {error}; open it with readonly=True"
                 ) from error
             if any(os.strerror(code) in str(error) for code in (errno.EMFILE, errno.ENFILE)):
                 raise too_many_files(self.path) from error
@@ -121,9 +159,9 @@ class Environment:
             ) from error
 
     def _prepare_files(self) -> None:
+        if not self._create or self.file.has_content:
+            self.file.check()
         if not self._create:
-            if os.path.getsize(os.path.join(self.path, "data.mdb")) == 0:
-                raise FileNotFoundError("data.mdb is empty")
             return
         os.makedirs(self.path, exist_ok=True)
         # LMDB maps a sparse lock file; on a full disk, touching it would be a SIGBUS.
@@ -157,6 +195,7 @@ class Environment:
     def make_writable(self) -> None:
         """Open anew for writing; waits for this process's reads on it to end."""
         with self._alone("opened for writing"):
+            self.look()
             self._close()
             self.readonly = False
             self._open()
@@ -179,6 +218,10 @@ class Environment:
     @contextmanager
     def writing(self) -> Iterator[lmdb.Transaction]:
         """The write transaction of this environment, among all processes."""
+        with self.awake():
+            yield from self._writing()
+
+    def _writing(self) -> Iterator[lmdb.Transaction]:
         txn = self._begin(write=True)
         try:
             yield txn
@@ -204,11 +247,13 @@ class Environment:
 
     def _begin(self, write: bool) -> lmdb.Transaction:
         while True:
-            with self._gate:
-                self._gate.wait_for(lambda: not self._changing)
-                self._active += 1
+            self._enter()
             try:
+                if write or self.used > self._look_at:
+                    self.look()
                 txn = self.lmdb.begin(write=write)
+                if write:
+                    self._look_inside(txn)
                 self._transactions.add(txn)
                 return txn
             except lmdb.MapResizedError:
@@ -224,10 +269,74 @@ class Environment:
                 self._leave()
                 if "same thread" in str(error):
                     raise WriteError("an observer may not write to the table it observes") from None
+                if self.file.is_homeless:
+                    raise self.file.lost() from error
                 raise DatabaseClosed(f"{self.path} was closed or dropped: {error}") from error
             except BaseException:
                 self._leave()
                 raise
+
+    def _enter(self) -> None:
+        """Count a transaction in, in an environment that is awake."""
+        while True:
+            with self._gate:
+                self._gate.wait_for(lambda: not self._changing)
+                if not self._asleep:
+                    self._active += 1
+                    self.used = time.monotonic()
+                    return
+            self._keeper.wake(self)
+
+    def look(self) -> None:
+        """Raises if the file was deleted, replaced or cut since it was opened."""
+        if self._retired and not self.file.is_homeless:
+            raise DatabaseClosed(f"{self.path} was dropped")
+        self.file.look()
+        self._look_at = self.used + LOOK_SECONDS
+
+    def _look_inside(self, txn: lmdb.Transaction) -> None:
+        """The same when the write may have waited for others; ends the transaction if it raises."""
+        try:
+            self.look()
+        except BaseException:
+            txn.abort()
+            raise
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """It does not fall asleep inside the block."""
+        while True:
+            with self._gate:
+                if not self._asleep:
+                    self._watches += 1
+                    break
+            self._keeper.wake(self)
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._watches -= 1
+
+    def sleep(self) -> None:
+        """Close its files until it is used again; not if it is in use."""
+        if self._gate.acquire(blocking=False):
+            try:
+                if not (self._active or self._watches or self._retired or self._asleep):
+                    self._close()
+                    self._asleep = True
+            finally:
+                self._gate.release()
+
+    def wake(self) -> None:
+        with self._gate:
+            self._gate.wait_for(lambda: not self._changing)
+            if self._asleep:
+                self.look()
+                self._open()
+
+    @property
+    def is_asleep(self) -> bool:
+        return self._asleep
 
     def _end(self, txn: lmdb.Transaction) -> None:
         """End a transaction, unless it is one of the process that this one was forked from."""
@@ -242,14 +351,6 @@ class Environment:
             self._gate.notify_all()
             if self._retired and not self._active:
                 self._close()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether its files were removed, and perhaps others are in their place."""
-        try:
-            return _identity(self.path) != self._file
-        except OSError:
-            return True
 
     def retire(self) -> None:
         """Close it when the transactions of this process have ended; its files are gone then."""
@@ -270,30 +371,30 @@ class Environment:
             now = time.monotonic()
             since = self._unsynced_since = self._unsynced_since or now
             self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
-            _syncer.wake()
-
-    def _gone(self, error: Exception) -> Damaged:
-        return Damaged(f"{self.path} is damaged or gone: {error}; restore it from a copy")
+            self._keeper.written()
 
     def _damaged(self, error: Exception) -> Damaged:
         return Damaged(f"{self.path} is damaged: {error}")
 
     def _failure(self, error: lmdb.Error) -> WriteError:
-        free = shutil.disk_usage(self.path).free
         if any(words in str(error) for words in _NO_ROOM):
+            free = shutil.disk_usage(os.path.dirname(self.path)).free
             return StoreFull(
-                f"{self.path} could not be written: {error} ({free >> 20:,} MiB free there). "
-                "Nothing of this write remains; make room and write again."
+                f"{self.path} could not be written and is as it was before: {error} "
+                f"({free >> 20:,} MiB free there); make room and write again"
             )
-        return WriteError(f"{self.path} could not be written: {error}. Nothing of it remains.")
+        return WriteError(f"{self.path} could not be written and is as it was before: {error}")
 
     def grow(self) -> None:
         """Double the map; waits for this process's transactions on it to end."""
-        self.lmdb.reader_check()
-        self._resize(max(int(self.lmdb.info()["map_size"]) * 2, self._map_size))
+        with self.awake():
+            self.lmdb.reader_check()
+            self._resize(max(int(self.lmdb.info()["map_size"]) * 2, self._map_size))
 
     def _resize(self, size: int) -> None:
         with self._alone("grown, although it is full,"):
+            self.look()
+            self.file.check()
             try:
                 self.lmdb.set_mapsize(size)
             except lmdb.Error as error:
@@ -333,8 +434,8 @@ class Environment:
             self._unsynced_since, since = None, self._unsynced_since
             try:
                 with _unforked:
-                    self.lmdb.sync(True)
-            except lmdb.Error as error:
+                    self._hand_over()
+            except (lmdb.Error, OSError) as error:
                 self._unsynced_since = since
                 with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
                     note.write(str(error))
@@ -346,11 +447,20 @@ class Environment:
                 os.unlink(os.path.join(self.path, SYNC_FAILED))
             return True
 
-    def size_on_disk(self) -> int:
+    def _hand_over(self) -> None:
+        """Sync the file, which any process may have open, or none."""
+        with self._gate:
+            asleep = self._asleep
+            self._watches += not asleep
+        if asleep:
+            with suppress(FileNotFoundError):
+                sync_file(self.file.path)
+            return
         try:
-            return os.stat(os.path.join(self.path, "data.mdb")).st_blocks * 512
-        except FileNotFoundError as error:
-            raise self._gone(error) from error
+            self.lmdb.sync(True)
+        finally:
+            with self._gate:
+                self._watches -= 1
 
     def close(self) -> None:
         with suppress(WriteError):
@@ -375,147 +485,34 @@ class Environment:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 
-class _Registry:
-    """The environments open in this process, by path."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._open: dict[str, Environment] = {}
-
-    def acquire(
-        self,
-        path: str,
-        names: tuple[str, ...],
-        durability: str,
-        map_size: int,
-        readonly: bool = False,
-        create: bool = False,
-    ) -> Environment:
-        path = os.path.realpath(path)
-        with self.lock:
-            found = self._open.get(path)
-            if found is not None and found.is_gone:
-                self._open.pop(path).retire()
-                found = None
-            if found is None:
-                if len(self._open) == MANY:
-                    _raise_limit()
-                is_small = len(self._open) >= MANY_MAPS
-                found = Environment(path, names, durability, map_size, readonly, create, is_small)
-                self._open[path] = found
-            elif not readonly and found.readonly:
-                found.durability = durability
-                found.make_writable()
-            elif not readonly and found.durability != durability:
-                raise DatabaseError(
-                    f"{path} is open in this process with durability {found.durability!r}; "
-                    f"close that handle before opening it with {durability!r}"
-                )
-            found.holders += 1
-            return found
-
-    def release(self, environment: Environment) -> None:
-        with self.lock:
-            environment.holders -= 1
-            if environment.holders == 0 and self._open.get(environment.path) is environment:
-                del self._open[environment.path]
-                environment.close()
-
-    def let_go(self, environment: Environment) -> None:
-        """As `release`, of one whose files are gone; who reads it may end."""
-        with self.lock:
-            environment.holders -= 1
-            if environment.holders == 0:
-                if self._open.get(environment.path) is environment:
-                    del self._open[environment.path]
-                environment.retire()
-
-    def remove(self, directory: str) -> None:
-        """Delete a directory, and let go of all environments below it."""
-        below = os.path.join(os.path.realpath(directory), "")
-        with self.lock:  # else one could be opened anew while its files go
-            shutil.rmtree(directory, ignore_errors=True)
-            gone = [self._open.pop(path) for path in list(self._open) if path.startswith(below)]
-        for environment in gone:
-            environment.retire()
-
-    def sync(self, until: float) -> bool:
-        """Sync what is due by then; False if some is not yet, or could not be."""
-        with self.lock:
-            environments = list(self._open.values())
-        synced = True
-        for environment in environments:
-            try:
-                synced &= environment.sync(until)
-            except WriteError:
-                synced = False
-        return synced
-
-    def after_fork(self) -> None:
-        """A child opens environments anew; those its parent was using stay closed to it."""
-        inherited = list(self._open.values())
-        self.__init__()  # type: ignore[misc]
-        for environment in inherited:
-            environment.after_fork()
-
-
-def _identity(path: str) -> tuple[int, int]:
-    """What tells the files of an environment from others that are made in their place."""
-    found = os.stat(os.path.join(path, "data.mdb"))
-    return found.st_dev, found.st_ino
+def sync_file(path: str) -> None:
+    """Hand a file, or a directory, to the device."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def too_many_files(path: str) -> DatabaseError:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DatabaseError(
         f"{path} can't be opened: this process may have {soft:,} files open, and a region of a "
-        "table or a shard of a view takes four; allow it more, for example with ulimit -n"
+        f"table or a shard of a view takes {FILES}; allow it more, for example with ulimit -n"
     )
 
 
-def _raise_limit() -> None:
-    """Let this process open as many files as it may; each environment has three or four."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-class _Syncer:
-    """A thread that syncs what durability "interval" has left, about a second later."""
-
-    def __init__(self) -> None:
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def wake(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="everview-sync", daemon=True)
-            self._thread.start()
-        self._wake.set()
-
-    def _run(self) -> None:
-        while self._wake.wait():
-            time.sleep(SYNC_SECONDS)
-            self._wake.clear()
-            if not registry.sync(time.monotonic()):
-                self._wake.set()
-
-
-def _forget_parent() -> None:
-    global _syncer, _unforked, _doors
-    _unforked, _doors = threading.RLock(), threading.Lock()
-    registry.after_fork()
-    _syncer = _Syncer()
-
-
-registry = _Registry()
-_syncer = _Syncer()
 # no fork happens while it is held: a child could not close what LMDB is busy with in another thread
 _unforked = threading.RLock()
 # one environment is opened or closed at a time: LMDB for Python knows open ones by the numbers of
 # their files, which a file that was closed, and is gone, has passed on before it is told
 _doors = threading.Lock()
-os.register_at_fork(
-    before=lambda: _unforked.acquire(),
-    after_in_parent=lambda: _unforked.release(),
-    after_in_child=_forget_parent,
-)
+
+
+def forget_locks() -> None:
+    """In a child that was forked: threads of the parent may hold them."""
+    global _unforked, _doors
+    _unforked, _doors = threading.RLock(), threading.Lock()
+
+
+os.register_at_fork(before=lambda: _unforked.acquire(), after_in_parent=lambda: _unforked.release())

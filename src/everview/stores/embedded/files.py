@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from everview.errors import DatabaseError, FormatMismatch, NotADatabase
 
@@ -50,12 +51,29 @@ def open_directory(path: str, create: bool, make_catalog: Callable[[], None]) ->
     return lock
 
 
+@dataclass(frozen=True)
+class Home:
+    """The directory of a database, as it was when the database was opened."""
+
+    path: str
+    identity: tuple[int, int] | None  # None while it is created
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the directory was deleted, moved or replaced since."""
+        return self.identity is not None and identity(self.path) != self.identity
+
+
 def identity(path: str) -> tuple[int, int] | None:
     """What tells a database from one that is made in its place; None if there is none."""
     try:
-        found = os.stat(os.path.join(path, _NAME))
+        return identity_of(os.path.join(path, _NAME))
     except OSError:
         return None
+
+
+def identity_of(file: int | str) -> tuple[int, int]:
+    found = os.stat(file)
     return found.st_dev, found.st_ino
 
 
@@ -108,4 +126,16 @@ def _create(path: str, make_catalog: Callable[[], None]) -> None:
         file.write(b"everview %d\n" % FORMAT)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(draft, os.path.join(path, _NAME))
+    _put_in_place(draft, os.path.join(path, _NAME))
+
+
+def _put_in_place(draft: str, file: str) -> None:
+    """Give a file its name, unless there is one by now: who opened that must find it again."""
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        pass
+    except OSError:  # the file system has no links
+        os.replace(draft, file)
+        return
+    os.unlink(draft)

@@ -20,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everview.errors import StoreFull, Superseded
+from everview.errors import Damaged, StoreFull, Superseded
 from everview.stores.embedded.environment import too_many_files
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Leases:
         There are no beats: who waits for it takes it after a while.
         """
         token = self.token
-        with _file(self._directory / f"{role}.{token}") as file:
+        with _file(self._path(f"{role}.{token}")) as file:
             yield token if _lock(file) and token == self.token else None
 
     def is_wanted(self, role: str) -> bool:
@@ -92,7 +92,12 @@ class Leases:
 
     def _wanted(self, role: str) -> Path:
         """A file that is locked by whoever waits."""
-        return self._directory / f"{role}.wanted"
+        return self._path(f"{role}.wanted")
+
+    def _path(self, name: str) -> Path:
+        """Of a file in the directory of the database, if that is still there."""
+        self._catalog.environment.look()
+        return self._directory / name
 
     def _wait(self, role: str, seconds: float, waiting: Callable[[str], None]) -> tuple[int, int]:
         with _file(self._wanted(role)) as wanted:
@@ -105,8 +110,7 @@ class Leases:
         soon = since + _SOON_SECONDS
         while True:
             token = self.token
-            path = self._directory / f"{role}.{token}"
-            file = _opened(path)
+            file = _opened(self._path(f"{role}.{token}"))
             if _lock(file):
                 if token == self.token:
                     _sign(file)
@@ -193,6 +197,11 @@ def _opened(path: str | Path) -> int:
             raise StoreFull(f"{path} can't be created: {error.strerror}; make room") from error
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise too_many_files(str(path)) from error
+        if error.errno == errno.ENOENT:
+            raise Damaged(
+                f"{os.path.dirname(path)} is gone; if it was a view's state, have the view made "
+                "anew, with everview verify DB --repair"
+            ) from error
         raise
 
 

@@ -1,12 +1,15 @@
 """A store as of one committed epoch: read transactions that stay open, on shards and regions.
 
 What the maintainer may be writing when they are opened is of the next epoch, and rows of views
-keep what they were before it. If an epoch is committed meanwhile, they are opened again.
+keep what they were before it. If an epoch is committed meanwhile, they are opened again. When they
+reach an age that may be set, they end, so that what they keep from being used again is free.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -16,7 +19,14 @@ from typing import Any
 import lmdb
 import pyarrow as pa
 
-from everview.errors import DatabaseError, EverviewError, NotLoaded, ReadOnly, TableNotFound
+from everview.errors import (
+    DatabaseError,
+    EverviewError,
+    NotLoaded,
+    PinExpired,
+    ReadOnly,
+    TableNotFound,
+)
 from everview.stores.embedded import unsynced
 from everview.stores.embedded.catalog import Catalog
 from everview.stores.embedded.environment import Environment
@@ -37,18 +47,19 @@ def is_loaded(view: Mapping[str, Any]) -> bool:
 
 class PinnedStore(EmbeddedStore):
     """Views and tables of a store, by default all, as of its newest epoch; only reads, until it is
-    closed."""
+    closed, or is `max_age` seconds old."""
 
     def __init__(
         self,
         store: EmbeddedStore,
         views: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
+        max_age: float | None = None,
     ) -> None:
         self.path = store.path
         self.durability = store.durability
         self._store = store
-        self._stack = ExitStack()
+        self._hold = Hold()
         deadline = time.monotonic() + PATIENCE
         while not self._open(views, tables):
             if time.monotonic() > deadline:
@@ -56,6 +67,8 @@ class PinnedStore(EmbeddedStore):
                     f"{self.path} changed again and again while it was being opened at one epoch, "
                     f"for {PATIENCE:.0f} seconds; pin fewer views and tables"
                 )
+        if max_age is not None:
+            self._hold.end_after(max_age)
 
     def _open(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> bool:
         """False if an epoch was committed, or a view or table changed, before all was open.
@@ -67,7 +80,7 @@ class PinnedStore(EmbeddedStore):
             raise NotLoaded(unsynced.SUSPECT)
         try:
             self._shards = {
-                (state, number): self._hold(self._store.shard(state, number)._environment)
+                (state, number): self._held(self._store.shard(state, number)._environment)
                 for name, document in self._documents.items()
                 if name.startswith("view/") and is_loaded(document)
                 for state in [document["states"]["view"]]
@@ -75,25 +88,25 @@ class PinnedStore(EmbeddedStore):
             }
             self._regions_of = {name: self._regions_at(layout) for name, layout in layouts.items()}
         except EverviewError:
-            self._stack.close()
+            self._hold.close()
             if self._store.glance(views, tables) == found:
                 raise
             return False
         if self._store.glance(views, tables) == found:
             return True
-        self._stack.close()
+        self._hold.close()
         return False
 
     def _regions_at(self, layout: Layout) -> list[PinnedRegion]:
         positions = self._documents.get("epoch", {"positions": {}})["positions"]
         at = positions.get(layout.schema.name, {})
         return [
-            PinnedRegion(layout, one.number, self._hold(one.environment), at.get(str(one.number)))
+            PinnedRegion(layout, one.number, self._held(one.environment), at.get(str(one.number)))
             for one in self._store._all_regions(layout)
         ]
 
-    def _hold(self, environment: Environment) -> HeldEnvironment:
-        return HeldEnvironment(environment, self._stack.enter_context(environment.reading()))
+    def _held(self, environment: Environment) -> HeldEnvironment:
+        return HeldEnvironment(environment, self._hold)
 
     @property
     def positions(self) -> dict[str, dict[int, int]]:
@@ -149,20 +162,83 @@ class PinnedStore(EmbeddedStore):
         return self._store.times_after(table, after)
 
     def close(self) -> None:
-        self._stack.close()
+        self._hold.close()
+
+
+class Hold:
+    """Read transactions that are open together; those who use them are counted.
+
+    When they are too old they end, but not under who uses one: that may finish.
+    """
+
+    def __init__(self) -> None:
+        self._transactions = ExitStack()
+        self._lock = threading.Lock()
+        self._users = 0
+        self._max_age: float | None = None
+        self._is_over = False
+        self._timer: threading.Timer | None = None
+
+    def begin(self, environment: Environment) -> lmdb.Transaction:
+        return self._transactions.enter_context(environment.reading())
+
+    def end_after(self, seconds: float) -> None:
+        self._max_age = seconds
+        self._timer = threading.Timer(seconds, _end, [weakref.ref(self)])
+        self._timer.daemon = True
+        self._timer.start()
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        with self._lock:
+            if self._is_over:
+                raise PinExpired(
+                    f"this pin has reached its greatest age, {self._max_age:g} seconds, and is "
+                    "closed; pin again, or for longer with max_age"
+                )
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._close_if_over()
+
+    def end(self) -> None:
+        with self._lock:
+            self._is_over = True
+            self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if self._is_over and not self._users:
+            self._transactions.close()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transactions.close()
+
+
+def _end(reference: weakref.ref[Hold]) -> None:
+    """At the end of its time; a pin that nobody has any more has ended itself."""
+    if (hold := reference()) is not None:
+        hold.end()
 
 
 class HeldEnvironment(Environment):
     """An environment in a read transaction that is open already."""
 
-    def __init__(self, environment: Environment, txn: lmdb.Transaction) -> None:
+    def __init__(self, environment: Environment, hold: Hold) -> None:
         self.path = environment.path
+        self.file = environment.file
+        self._hold = hold
+        self._txn = hold.begin(environment)
         self.dbs = environment.dbs
-        self._txn = txn
 
     @contextmanager
     def reading(self) -> Iterator[lmdb.Transaction]:
-        yield self._txn
+        with self._hold.using():
+            yield self._txn
 
 
 class PinnedRegion(Region):

@@ -55,7 +55,18 @@ class Region:
         self.layout = layout
         self.number = number
         self.environment = environment
-        self.rows, self._log, self._meta = environment.dbs
+
+    @property
+    def rows(self) -> lmdb._Database:
+        return self.environment.dbs[0]
+
+    @property
+    def _log(self) -> lmdb._Database:
+        return self.environment.dbs[1]
+
+    @property
+    def _meta(self) -> lmdb._Database:
+        return self.environment.dbs[2]
 
     def last(self, txn: lmdb.Transaction) -> int:
         """The sequence of the newest change."""

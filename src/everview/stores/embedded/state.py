@@ -407,8 +407,10 @@ class Shard:
         self._environment.update(lambda txn: self._check(txn, token))
 
     def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
-        with locked(lock_of(self._environment.path)), self._told_of():
-            return self._environment.update(work)
+        with self._told_of():
+            self._environment.look()  # the file that is locked is beside what may be gone
+            with locked(lock_of(self._environment.path)):
+                return self._environment.update(work)
 
     @contextmanager
     def _told_of(self) -> Iterator[None]:
@@ -472,4 +474,4 @@ class Shard:
         """How many rows the state has, and its bytes on disk."""
         with self._environment.reading() as txn:
             rows = sum(int(txn.stat(db)["entries"]) for db in self._environment.dbs[:2])
-        return rows, self._environment.size_on_disk()
+        return rows, self._environment.file.size_on_disk

@@ -33,6 +33,7 @@ from everview.codec.keys import region_of
 from everview.codec.point import encode_key
 from everview.codec.rows import join, version_of
 from everview.errors import (
+    Damaged,
     DatabaseClosed,
     DatabaseError,
     InvalidSchema,
@@ -58,17 +59,13 @@ from everview.stores.base import (
 )
 from everview.stores.embedded import catalog, files, region, sampling, unsynced
 from everview.stores.embedded.catalog import Catalog, Glance
-from everview.stores.embedded.environment import (
-    DURABILITIES,
-    MAP_SIZE,
-    SYNC_FAILED,
-    Environment,
-    registry,
-)
+from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, SYNC_FAILED, Environment
+from everview.stores.embedded.files import Home
 from everview.stores.embedded.layout import Layout, stored_key
 from everview.stores.embedded.lease import Leases, locked
 from everview.stores.embedded.observers import Observers
 from everview.stores.embedded.region import Part, Region, in_pieces, located, locating
+from everview.stores.embedded.registry import registry
 from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.state import DATABASES as DATABASES_OF_STATE
@@ -107,8 +104,10 @@ class EmbeddedStore(Store):
         self._closed = False
         self.settles = False  # whether closing it is to sync the state of views
         self._observers = Observers()
+        self._home = Home(os.path.realpath(self.path), None)
         lock = files.open_directory(self.path, create, self._make_catalog)
         self._unlock = weakref.finalize(self, os.close, lock)
+        self._home = Home(self._home.path, files.identity_of(lock))
         self._connect()
 
     def _make_catalog(self) -> None:
@@ -127,9 +126,10 @@ class EmbeddedStore(Store):
         self._let_go.atexit = False
 
     def _acquire(self, path: str, names: tuple[str, ...], create: bool = False) -> Environment:
-        path = os.path.join(self.path, path)
         readonly = self._readonly and not create
-        return registry.acquire(path, names, self.durability, self._map_size, readonly, create)
+        return registry.acquire(
+            self._home, path, names, self.durability, self._map_size, readonly, create
+        )
 
     @property
     def _catalog(self) -> Catalog:
@@ -167,7 +167,7 @@ class EmbeddedStore(Store):
             return
         try:
             self._look_at = time.monotonic() + _LOOK_SECONDS
-            for path in [path for path, one in self._regions.items() if one.is_gone]:
+            for path in [path for path, one in self._regions.items() if one.file.is_gone]:
                 registry.let_go(self._regions.pop(path))
         finally:
             self._lock.release()
@@ -258,7 +258,11 @@ class EmbeddedStore(Store):
 
     def _write(self, layout: Layout, parts: list[Part], test: Test | None = None) -> WriteReport:
         observers = self._observers.of(layout.schema)
-        return Writer(layout, self._region, observers, test).write(parts)
+        try:
+            return Writer(layout, self._region, observers, test).write(parts)
+        except Damaged:
+            self._layout(layout.schema.name)  # says so if it was dropped meanwhile
+            raise
 
     def get(
         self, table: str, keys: pa.Table, columns: Sequence[str] | None = None
@@ -512,14 +516,15 @@ class EmbeddedStore(Store):
             return copy
 
     def _copy_shard(self, state: str, copy: str, number: int) -> None:
-        path = os.path.join(self.path, "state", state, str(number))
+        path = os.path.join("state", state, str(number))
         target = os.path.join(self.path, "state", copy, str(number))
         environment = registry.acquire(
-            path, DATABASES_OF_STATE, self.durability, self._map_size, readonly=True
+            self._home, path, DATABASES_OF_STATE, self.durability, self._map_size, readonly=True
         )
         try:
             os.makedirs(target)
-            environment.lmdb.copy(target, compact=True)  # else it would wait for the writer
+            with environment.awake():
+                environment.lmdb.copy(target, compact=True)  # else it would wait for the writer
         except (lmdb.Error, OSError) as error:
             raise StoreFull(f"{path} can't be copied: {error}; make room") from error
         finally:
@@ -529,6 +534,14 @@ class EmbeddedStore(Store):
         """The states there are, also those that no view knows."""
         directory = os.path.join(self.path, "state")
         return os.listdir(directory) if os.path.isdir(directory) else []
+
+    def shards(self, state: str) -> list[int]:
+        """The shards of a state that there are."""
+        try:
+            names = os.listdir(os.path.join(self.path, "state", state))
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
 
     def failed_syncs(self) -> dict[str, str]:
         """Why what was written in some directories can't be synced, as any process found."""
@@ -569,7 +582,7 @@ def _status(one: Region) -> RegionStatus:
             region=one.number,
             rows=one.count(txn),
             log=one.log_range(txn),
-            bytes=one.environment.size_on_disk(),
+            bytes=one.environment.file.size_on_disk,
             consumers=one.consumers(txn),
         )
 

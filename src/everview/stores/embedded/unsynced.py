@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everview.errors import EverviewError, WriteError
-from everview.stores.embedded.environment import SYNC_FAILED
+from everview.stores.embedded.environment import SYNC_FAILED, sync_file
 from everview.stores.embedded.lease import WORK
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def hand_over(path: str) -> None:
         note = os.path.join(directory, SYNC_FAILED)
         try:
             for part in (*parts, directory):
-                _sync(part)
+                sync_file(part)
         except OSError as error:
             with suppress(OSError):
                 Path(note).write_text(str(error))
@@ -85,11 +85,3 @@ def hand_over(path: str) -> None:
             ) from error
         with suppress(OSError):
             os.unlink(note)
-
-
-def _sync(path: str) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

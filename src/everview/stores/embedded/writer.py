@@ -134,9 +134,11 @@ class Writer:
             waiting = [part for part in waiting if part.region not in self._committed]
 
     def _try(self, parts: list[Part], writing: list[Region]) -> None:
+        regions = [self._open_region(self._layout, part.region) for part in parts]
         with ExitStack() as commits:
-            for part in parts:
-                region = self._open_region(self._layout, part.region)
+            for region in regions:  # none is opened by who holds up the writers of another
+                commits.enter_context(region.environment.awake())
+            for part, region in zip(parts, regions, strict=True):
                 writing.append(region)
                 writes: list[Write] = []
                 commits.push(partial(self._note, part.region, writes))
@@ -163,8 +165,9 @@ class Writer:
         applied = {
             region: writes[-1].sequences[-1] for region, writes in self._committed.items() if writes
         }
+        written = ", ".join(map(str, sorted(applied)))
         return PartialWrite(
-            f"table {self._layout.schema.name}: regions {sorted(applied)} were written, then: "
-            f"{error} No other region was changed; the same write again completes it.",
+            f"table {self._layout.schema.name}: what belongs into region {written} was written and "
+            f"stays, the rest of this write was not: {error}. The same write again completes it.",
             applied,
         )

@@ -1,0 +1,97 @@
+"""Compaction of a database: the free space of each of its environments is given back.
+
+It runs beside readers, writers and maintainers; each environment is held up for a moment at a time.
+What can't be compacted now is left as it is, and told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from everview.errors import EverviewError, TableNotFound
+from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.lease import locked
+from everview.stores.embedded.space import Lock, Space, give_back, space_of
+from everview.stores.embedded.state import lock_of
+from everview.stores.embedded.store import EmbeddedStore
+
+_PATIENCE = 5.0
+Watch = Callable[[str, int, int], None]
+Part = tuple[str, Callable[[], Environment], Lock]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """The space before and after, and why some directories were left as they are."""
+
+    before: Space
+    after: Space
+    skipped: dict[str, str]
+
+    @property
+    def given_back(self) -> int:
+        """Bytes; others may have written meanwhile."""
+        return max(0, self.before.bytes - self.after.bytes)
+
+
+def space(store: EmbeddedStore) -> Space:
+    """The space of the whole database, without what is damaged or went meanwhile."""
+    total = Space()
+    for _, opened, _ in list(_parts(store)):
+        with suppress(EverviewError, FileNotFoundError):
+            total += space_of(opened())
+    return total
+
+
+def compact(store: EmbeddedStore, watch: Watch | None = None) -> Compaction:
+    """Give back all that is free; `watch` is told of each part, by its path, and how many are done
+    of how many."""
+    assert store._catalog_to_write  # raises if it is only to be read
+    before, after = Space(), Space()
+    skipped: dict[str, str] = {}
+    parts = list(_parts(store))
+    for done, (path, opened, lock) in enumerate(parts):
+        if watch:
+            watch(path, done, len(parts))
+        try:
+            environment = opened()
+            was = space_of(environment)
+            for _ in give_back(environment, lock):
+                pass
+            is_now = space_of(environment)
+        except TimeoutError:
+            skipped[path] = "a maintainer that was stopped holds it"
+        except (EverviewError, FileNotFoundError) as error:
+            if os.path.exists(os.path.join(store.path, path)):  # else it was dropped meanwhile
+                skipped[path] = str(error)
+        else:
+            before, after = before + was, after + is_now
+    return Compaction(before, after, skipped)
+
+
+def _parts(store: EmbeddedStore) -> Iterator[Part]:
+    """The environments of a database: paths, how to open each, and what is to be locked."""
+    yield "catalog", lambda: store._catalog.environment, nullcontext
+    for table in store.tables():
+        with suppress(TableNotFound):
+            layout = store._layout(table)
+            for number in range(layout.schema.regions):
+                path = os.path.relpath(os.path.join(layout.directory, str(number)), store.path)
+                yield path, partial(_region, store, table, number), nullcontext
+    for state in sorted(store.states()):
+        for number in store.shards(state):
+            path = os.path.join("state", state, str(number))
+            lock = partial(locked, lock_of(os.path.join(store.path, path)), _PATIENCE)
+            yield path, partial(_shard, store, state, number), lock
+
+
+def _region(store: EmbeddedStore, table: str, number: int) -> Environment:
+    return store._region(store._layout(table), number).environment
+
+
+def _shard(store: EmbeddedStore, state: str, number: int) -> Environment:
+    return store.shard(state, number)._environment

@@ -1,0 +1,133 @@
+"""The space of an environment: what is free, who keeps more from being so, and giving it back.
+
+LMDB never makes its file smaller. It uses pages again that were replaced, as soon as no reader may
+look at them; a reader that stays, such as a pin, keeps all that are replaced meanwhile, so that the
+file grows. Afterwards they are free, but on disk.
+
+What is free is given back by punching holes into the file, which keeps its length, and its pages
+their places. So nobody who reads or writes has to know. Only pages go that LMDB would itself use
+again now, and these are never read: who is killed meanwhile has done a part, and no harm.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import lmdb
+import numpy as np
+
+from everview.codec.buffers import Ints
+from everview.errors import DatabaseError
+from everview.stores.embedded.environment import Environment, sync_file
+from everview.stores.embedded.pages import Pages, pages_of
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_TURN_SECONDS = 0.05  # for which writers wait
+Lock = Callable[[], AbstractContextManager[None]]
+_NONE = np.zeros(0, np.int64)
+_NO_KEY = b"\xff"  # of no item
+
+
+@dataclass(frozen=True)
+class Space:
+    """Of one environment or several: bytes on disk, how many of them are free and so can be given
+    back, and how many more would be but for a reader, by the process that reads."""
+
+    bytes: int = 0
+    free: int = 0
+    held: dict[int, int] = field(default_factory=dict)
+
+    def __add__(self, other: Space) -> Space:
+        processes = sorted({*self.held, *other.held})
+        held = {p: self.held.get(p, 0) + other.held.get(p, 0) for p in processes}
+        return Space(self.bytes + other.bytes, self.free + other.free, held)
+
+
+def space_of(environment: Environment) -> Space:
+    readers = _readers(environment)
+    with pages_of(environment.file.path) as pages:
+        meta, lists = pages.steady(lambda meta: (meta, list(pages.free(meta))))
+    size = environment.file.size_on_disk
+    used = (meta.last_page + 1 - sum(len(numbers) for _, numbers in lists)) * meta.page_size
+    held: dict[int, int] = {}
+    for process, commit in readers:
+        kept = sum(len(numbers) for freed, numbers in lists if commit <= freed < meta.commit)
+        if kept:
+            held[process] = max(held.get(process, 0), kept * meta.page_size)
+    free = max(0, size - used - max(held.values(), default=0))
+    return Space(size, free, held)
+
+
+def _readers(environment: Environment) -> list[tuple[int, int]]:
+    """Who reads: the process, and the commit that it reads."""
+    with environment.awake():
+        environment.lmdb.reader_check()
+        lines = environment.lmdb.readers().splitlines()[1:]
+    found = [line.split() for line in lines]
+    return [(int(words[0]), int(words[2])) for words in found if words[2:] and words[2] != "-"]
+
+
+def give_back(environment: Environment, lock: Lock) -> Iterator[int]:
+    """Give the free pages of an environment back to the file system, turn by turn; yields how many
+    pages went in each. Holds `lock` whenever it holds up writers.
+
+    In between, writers have their turn. What is given back was free in a commit that is on the
+    device: a crash of the machine may go back to that one, but not further.
+    """
+    with lock():
+        environment.update(lambda txn: _touch(environment, txn))
+    at: int | None = 0
+    while at is not None:
+        with pages_of(environment.file.path) as pages:
+            synced = pages.steady(lambda meta: meta.commit)
+        sync_file(environment.file.path)
+        with lock(), environment.writing():
+            oldest = min([synced, *(commit for _, commit in _readers(environment))])
+            with pages_of(environment.file.path, os.O_RDWR) as pages:
+                done, at = _punch(pages, oldest, at, environment.file.path)
+        yield done
+
+
+def _touch(environment: Environment, txn: lmdb.Transaction) -> None:
+    """Have a commit that changes nothing: what the last one freed is not to be used before."""
+    txn.put(_NO_KEY, b"", db=environment.dbs[-1])
+    txn.delete(_NO_KEY, db=environment.dbs[-1])
+
+
+def _punch(pages: Pages, oldest: int, at: int, path: str) -> tuple[int, int | None]:
+    """Punch holes from a page on, for a while: how many pages went, and where to go on."""
+    meta = pages.meta()
+    lists = [numbers for freed, numbers in pages.free(meta) if freed < oldest]
+    free = np.sort(np.concatenate([_NONE, *lists]))
+    free = free[free >= at]
+    until, done = time.monotonic() + _TURN_SECONDS, 0
+    for first, count in _runs(free):
+        if done and time.monotonic() > until:
+            return done, first
+        _punch_hole(pages.file, first * meta.page_size, count * meta.page_size, path)
+        done += count
+    return done, None
+
+
+def _runs(numbers: Ints) -> Iterator[tuple[int, int]]:
+    """Sorted numbers as the first of each run and how many follow each other."""
+    if len(numbers):
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
+        lengths = np.diff(starts, append=len(numbers))
+        yield from zip(numbers[starts].tolist(), lengths.tolist(), strict=True)
+
+
+def _punch_hole(file: int, start: int, length: int, path: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    offsets = ctypes.c_int64(start), ctypes.c_int64(length)
+    if libc.fallocate(file, _KEEP_SIZE | _PUNCH_HOLE, *offsets) != 0:
+        why = os.strerror(ctypes.get_errno())
+        raise DatabaseError(
+            f"the file system can't take space back from {path}: {why}. A copy made with "
+            "`cp --sparse=always -r`, while nobody uses the database, has what is needed alone"
+        )
