@@ -33,6 +33,7 @@ _PARSED = {
     *("SubqueryAlias", "Union", "UnresolvedHaving", "UnresolvedHint", "UnresolvedInlineTable"),
     *("UnresolvedRelation", "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases"),
     *("UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "WithWindowDefinition"),
+    *("AsOfJoin", "LimitAll", "NearestByJoin", "UnresolvedQualify"),
 }
 _ANALYZED = {
     *("Aggregate", "CTERelationDef", "CTERelationRef", "Deduplicate", "Distinct", "Except"),
@@ -40,7 +41,7 @@ _ANALYZED = {
     *("LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation", "Project", "Range"),
     *("RebalancePartitions", "Repartition", "RepartitionByExpression", "ResolvedHint", "Sample"),
     *("ResolvedInlineTable", "Sort", "SubqueryAlias", "Union", "UnionLoop", "UnionLoopRef", "View"),
-    *("Window", "WithCTE"),
+    *("AsOfJoin", "LimitAll", "MapInArrow", "NearestByJoin", "Window", "WithCTE"),
 }
 _EXECUTED = {  # relations: rows that were handed over, and tables of ours
     "org.apache.spark.sql.execution.LogicalRDD",
@@ -153,7 +154,9 @@ class _Trees:
         """All nodes and all expressions of a plan, with its subqueries; then those of what Catalyst
         keeps aside, WITH and WINDOW."""
         nodes = plan.collectWithSubqueries(self._itself)
-        expressions = nodes.flatMap(self._expressions_of).flatMap(self._parts_of)
+        # tables are read in Python where a view is refreshed; no SQL says so
+        others = nodes.filterNot(self._is_a(f"{_CATALYST}plans.logical.MapInArrow"))
+        expressions = others.flatMap(self._expressions_of).flatMap(self._parts_of)
         yield nodes, expressions
         for node in self.only(nodes, "plans.logical.UnresolvedWith"):
             for relation in each(node.cteRelations()):
