@@ -15,6 +15,7 @@ from everview.cli.shell import Session
 from everview.errors import (
     EverviewError,
     InUse,
+    InvalidSchema,
     InvalidSql,
     OutOfReach,
     ReadOnly,
@@ -157,6 +158,15 @@ def test_what_a_name_stands_for_in_spark_is_checked_too(spark: Engine) -> None:
         session.sql("DROP TEMPORARY FUNCTION numeric")
         session.sql("DROP VIEW stored")
         session.sql("DROP TABLE loot")
+
+
+def called() -> ev.Observer:
+    raise SystemExit("this is no class, and was called")
+
+
+def test_of_what_a_definition_names_only_observers_are_called(db: ev.Database) -> None:
+    with pytest.raises(InvalidSchema, match=r"is not an everview\.Observer"):
+        db.create_table("x", {"id": "INT"}, "id", observers=[f"{__name__}:called"])
 
 
 @pytest.mark.parametrize("name", ["refresh", "filter", "project", "constant"])
