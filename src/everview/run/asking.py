@@ -25,6 +25,6 @@ def ask(
     if isinstance(session, SparkSession):
         from everview.sql.catalyst.reach import ask as ask_spark
 
-        return ask_spark(session, query, text, **frames)
+        return ask_spark(session, query, relations, text, **frames)
     plain = check_query(query, relations)
     return session.sql(text or plain, **frames)

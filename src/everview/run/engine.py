@@ -144,15 +144,14 @@ class Engine:
             }
 
         with self._turn, ExitStack() as shown, self._readably():
+            known = [*(table for _, one in inner for table in one.columns), *dict(inner)]
             for at, (name, one) in enumerate(inner):
                 self._show(shown, one.sql, frames(one))
-                known = [*one.columns, *(called for called, _ in inner[:at])]
                 rows = ask(self.session, one.sql, known).toDF(*one.names)
                 above = [query.sql, *(other.sql for _, other in inner[at + 1 :])]
                 if _times_named(name, "\n".join(above)) > 1:
                     rows = self._frame(rows.toArrow())  # else all of it is run for each reader
                 self._show(shown, name, {name: rows})
-            known = [called for called, _ in inner]
             return self._rows(shown, query.sql, frames(query), not inner, known)
 
     def _frame(self, rows: pa.Table) -> DataFrame:

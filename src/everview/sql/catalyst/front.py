@@ -93,7 +93,7 @@ class _Planner:
     ) -> Translated:
         try:
             self._show(query, relations)
-            frame = ask(self._spark, query)
+            frame = ask(self._spark, query, relations)
             names = _named(frame.schema.names, columns)
             execution: Any = frame._jdf.queryExecution()
             _check_steady(self._spark, execution.analyzed())
@@ -121,7 +121,7 @@ class _Planner:
         gone = [name for name in self._shown if name not in named and name in text]
         for name in gone:
             del self._shown[name]
-            self._spark.catalog.dropTempView(quoted(name))
+            self._spark.catalog.dropTempView(name)  # unlike what creates it, this takes no quotes
         for name, columns in relations.items():
             if self._shown.get(name.lower()) != columns:
                 frame = self._spark.createDataFrame([], _shown(name, columns))

@@ -6,7 +6,7 @@ the analysed plan before it is run, since only there names have become relations
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -57,13 +57,20 @@ _REACHING = {
 }
 
 
-def ask(session: SparkSession, query: str, text: str | None = None, **frames: Any) -> DataFrame:
+def ask(
+    session: SparkSession,
+    query: str,
+    relations: Collection[str],
+    text: str | None = None,
+    **frames: Any,
+) -> DataFrame:
     """The rows of a query, by a session of Spark's own API; `text` is what is asked instead, around
-    the query. Raises `OutOfReach`, and what Spark raises."""
+    the query, and has frames in place of relations. Raises `OutOfReach`, and what Spark raises."""
     state: Any = session._jsparkSession.sessionState()
     _check_parsed(session, state.sqlParser().parsePlan(query))
     frame = session.sql(text or query, **frames)
-    _check_analyzed(session, frame._jdf.queryExecution().analyzed())
+    known = None if frames else {name.lower() for name in relations}
+    _check_analyzed(session, frame._jdf.queryExecution().analyzed(), known)
     return frame
 
 
@@ -97,20 +104,24 @@ def _check_function(name: list[str], arguments: int = 0) -> None:
         )
 
 
-def _check_analyzed(session: SparkSession, plan: Any) -> None:
+def _check_analyzed(session: SparkSession, plan: Any, known: set[str] | None) -> None:
+    """`known` are the temporary views that stand for relations; None for all that there are."""
     trees = _Trees.of(session._jvm)
     for nodes, expressions in trees.parts(plan):
         _check_kinds(trees, nodes, expressions, _ANALYZED)
         foreign = [
-            *(
-                str(one.desc().qualifiedName())
-                for one in trees.views(nodes)
-                if not one.isTempView()
-            ),
+            *_foreign_views(trees.views(nodes), known),
             *(str(one.name()) for one in trees.tables(nodes) if one.catalog().isDefined()),
         ]
         if foreign:
             raise OutOfReach(f"{foreign[0]} is no table or view of this database. {REMEDY}")
+
+
+def _foreign_views(views: Iterator[Any], known: set[str] | None) -> Iterator[str]:
+    for view in views:
+        name = str(view.desc().identifier().table())
+        if not view.isTempView() or (known is not None and name.lower() not in known):
+            yield name
 
 
 def _check_kinds(trees: _Trees, nodes: Any, expressions: Any, known: set[str]) -> None:
