@@ -11,7 +11,7 @@
     │                      AppendOnly
     ├── LogError           LogTrimmed · UnknownConsumer
     └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable · Overflow
-                           TooManyRows
+                           TooManyRows · OutOfReach
 
 A message says what happened, where, and what to do about it. `code` is stable across releases.
 """
@@ -268,6 +268,12 @@ class TooManyRows(SqlError):
     """More rows than there may be: of a scalar subquery, or pairs of a join without an equality."""
 
     code = "EV605"
+
+
+class OutOfReach(SqlError):
+    """SQL that would reach a program, a file or anything else outside its database."""
+
+    code = "EV606"
 
 
 # what may be over when it is tried again: there is room, or the engine works

@@ -39,6 +39,7 @@ from everview import errors
 from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
 from everview.run import check_engine, workers
 from everview.run.apart import Processes
+from everview.run.asking import ask
 from everview.run.failures import cause, engine_failed, is_of_the_engine
 from everview.run.programs import Programs
 from everview.run.rounds import spellings
@@ -144,14 +145,15 @@ class Engine:
             }
 
         with self._turn, ExitStack() as shown, self._readably():
+            known = [*(table for _, one in inner for table in one.columns), *dict(inner)]
             for at, (name, one) in enumerate(inner):
                 self._show(shown, one.sql, frames(one))
-                rows = self.session.sql(one.sql).toDF(*one.names)
+                rows = ask(self.session, one.sql, known).toDF(*one.names)
                 above = [query.sql, *(other.sql for _, other in inner[at + 1 :])]
                 if _times_named(name, "\n".join(above)) > 1:
                     rows = self._frame(rows.toArrow())  # else all of it is run for each reader
                 self._show(shown, name, {name: rows})
-            return self._rows(shown, query.sql, frames(query), not inner)
+            return self._rows(shown, query.sql, frames(query), not inner, known)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         # without a schema, no rows are refused on Spark Connect, and local times taken for others
@@ -193,11 +195,16 @@ class Engine:
             return False
 
     def _rows(
-        self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame], may_push: bool
+        self,
+        shown: ExitStack,
+        sql: str,
+        frames: Mapping[str, DataFrame],
+        may_push: bool,
+        others: Sequence[str] = (),
     ) -> pa.Table:
         self.session.conf.set(PUSHDOWN, str(may_push and _reads_once(sql, frames)).lower())
         self._show(shown, sql, frames)
-        frame = self.session.sql(sql)
+        frame = ask(self.session, sql, [*frames, *others])
         try:
             return frame.toArrow()
         except (ValueError, TypeError, NotImplementedError) as error:

@@ -23,6 +23,7 @@ from everview.errors import (
     DataError,
     EngineFailed,
     EverviewError,
+    OutOfReach,
     Overflow,
     SqlError,
     TooManyRows,
@@ -449,7 +450,7 @@ def _placed(
 ) -> str:
     """What went wrong, and on which row, with a remedy; operators say so themselves."""
     what = " ".join(str(error).split("\n== SQL")[0].split())
-    if isinstance(error, Overflow | Damaged | TooManyRows):
+    if isinstance(error, Overflow | Damaged | TooManyRows | OutOfReach):
         return what
     tables = {table: store.describe(table) for table in view["tables"]}
     keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}

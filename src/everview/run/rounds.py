@@ -43,9 +43,11 @@ from everview.plan.nodes import (
     Union,
 )
 from everview.run import workers
+from everview.run.asking import ask
 from everview.run.types import spark_type, struct
 from everview.run.workers import SHARD, SIDE, Step, Task
 from everview.schema import Column, quoted, sql_name, unquoted
+from everview.sql.reach import check_node
 
 Slots = tuple[tuple[str, str], ...]
 REGION = Column("id", pa.int64())
@@ -173,6 +175,7 @@ class Program:
         return identity in self._frames or identity in self._kept or isinstance(node, Refresh)
 
     def _build(self, node: Node) -> DataFrame | None:
+        check_node(node)
         if kept := self._kept.get(node.identity):
             return self._of_view(node, kept) if kept.key is not None else self._given(node, kept)
         if isinstance(node, Source):
@@ -251,7 +254,8 @@ class Program:
         query = node.query.replace("{", "{{").replace("}", "}}")
         self.shuffles = True  # as the query likes
         text = f"WITH {', '.join(called)} SELECT * FROM (\n{query}\n)"
-        found = self._session.sql(text, **frames)
+        known = [source.table for source in node.sources]
+        found = ask(self._session, node.query, known, text, **frames)
         made = [
             self._f.col(column.name).cast(spark_type(column.type)).alias(column.name)
             for column in node.columns

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.expressions import DType
 
-from everview.errors import InvalidSql, TableExists, TableNotFound, UnsupportedSql
+from everview.errors import InvalidSql, OutOfReach, TableExists, TableNotFound, UnsupportedSql
 from everview.result import Result
 from everview.schema import DEFAULT_REGIONS, Column, arrow_type, sql_name
 from everview.sql.parsing import Statement
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from everview.database import Database
 
 _FORM = "CREATE TABLE name (column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...))"
-_OPTIONS = "regions = number, append_only = true, observers = 'module:Class, ...'"
+_OPTIONS = "regions = number, append_only = true"
 _ALTER = "ALTER TABLE name ADD COLUMN column TYPE, or ADD COLUMNS (column TYPE, ...)"
 _TYPES = "types such as BIGINT, DOUBLE, DECIMAL(12,2), STRING, DATE, TIMESTAMP and ARRAY<STRING>"
 _SHOW = re.compile(r"SHOW\s+TABLES(\s+LIKE\s+'(?P<pattern>[^']*)')?", re.IGNORECASE)
@@ -230,8 +230,7 @@ def _key(part: exp.Expr) -> list[str]:
 
 
 def _options(tree: exp.Create) -> dict[str, Any]:
-    """WITH (regions = 8, append_only = true, observers = 'module:Class'), or the same in
-    TBLPROPERTIES."""
+    """WITH (regions = 8, append_only = true), or the same in TBLPROPERTIES."""
     options: dict[str, Any] = {"regions": DEFAULT_REGIONS}
     properties = tree.args.get("properties")
     for option in properties.expressions if properties else []:
@@ -242,7 +241,10 @@ def _options(tree: exp.Create) -> dict[str, Any]:
         elif name == "append_only" and value.lower() in _TRUTHS:
             options["append_only"] = _TRUTHS[value.lower()]
         elif name == "observers":
-            options["observers"] = [part.strip() for part in value.split(",") if part.strip()]
+            raise OutOfReach(
+                "an observer is a program, and SQL names none; create the table in Python, with "
+                "db.create_table(name, columns, key, observers=['module:Class'])"
+            )
         else:
             raise InvalidSql(f"option {name} = {value}: the options are {_OPTIONS}")
     return options

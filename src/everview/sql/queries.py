@@ -10,6 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from everview.errors import InvalidSql
 from everview.sql.parsing import Statement
+from everview.sql.reach import check_query
 from everview.view import View, read_together
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def evaluate(db: Database, query: str) -> pa.Table:
     views = views_of(db, statement)
     known = {view.name.lower() for view in views}
     tables = reads(db, statement, [name for name in names if name.lower() not in known])
+    query = check_query(query, [*tables, *known])
     rows = read_together(views)
     try:
         return db.engine.select(db.path, query, tables, rows)
@@ -46,7 +48,7 @@ def reads(db: Database, statement: Statement, names: list[str]) -> dict[str, lis
     """The named tables, each with the columns the query needs, None for all.
 
     A column is read if its name occurs anywhere in the query; that is safe and hardly ever more
-    than needed. Qualified names (parquet.`file`) are left to the engine.
+    than needed.
     """
     words = {
         token.text.lower()

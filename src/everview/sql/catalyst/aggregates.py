@@ -105,6 +105,7 @@ class _Calls:
     groups: tuple[str, ...]
     kept: dict[Call, Column] = field(default_factory=dict)
     recomputed: dict[str, Column] = field(default_factory=dict)
+    references: dict[int, Any] = field(default_factory=dict)
 
     def output(self, expression: Any) -> str:
         """An output as text over groups, calls and scalar subqueries."""
@@ -124,10 +125,14 @@ class _Calls:
 
     def noted(self, expression: Any) -> Any:
         """What stands for a call in an output; the call is noted when it is new."""
-        texts = self.given.expressions
-        if kind(expression.aggregateFunction()) == "PivotFirst":
-            return texts.function("array", self._pivoted(expression))
-        return texts.reference(expression, self._column_of(expression).name)
+        texts, number = self.given.expressions, expression.resultId().id()
+        if number not in self.references:
+            if kind(expression.aggregateFunction()) == "PivotFirst":
+                made = texts.function("array", self._pivoted(expression))
+            else:
+                made = texts.reference(expression, self._column_of(expression).name)
+            self.references[number] = made
+        return self.references[number]
 
     def node(self) -> Node:
         """The aggregate; two, joined by their groups, if its calls are maintained in two ways."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 
@@ -26,6 +26,7 @@ class Given:
 
     def __init__(self, node: Node, keep: bool = False) -> None:
         self._node = node
+        self._names = Names(node.names())
         kept = node.columns if keep else ()
         self.columns = {column.name: column for column in kept}
         self.texts = {column.name: column.name for column in kept}
@@ -34,7 +35,7 @@ class Given:
         """The name of the column with that text, added when it is new."""
         if text not in self.texts:
             own = text in self._node.names()
-            name = text if own else unused(column.name, [*self.columns, *self._node.names()])
+            name = text if own else self._names.fresh(column.name)
             self.texts[text] = name
             self.columns[name] = replace(column, name=name)
         return self.texts[text]
@@ -70,6 +71,22 @@ def unused(name: str, taken: Iterable[str]) -> str:
     if name.lower() not in lower:
         return name
     return next(new for n in count(2) if (new := f"{name}_{n}").lower() not in lower)
+
+
+class Names:
+    """Names that are taken, and fresh ones as `unused` has them, however many there are."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = {one.lower() for one in taken}
+        self._numbers: dict[str, Iterator[int]] = {}
+
+    def fresh(self, name: str) -> str:
+        """The name, or with a number; from now on taken."""
+        new = name
+        while new.lower() in self._taken:
+            new = f"{name}_{next(self._numbers.setdefault(name.lower(), count(2)))}"
+        self._taken.add(new.lower())
+        return new
 
 
 def same_bits(text: str, type_: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from everview.errors import EverviewError, UnsupportedSql
 from everview.schema import Column, arrow_type
-from everview.sql.catalyst.building import plain, unused
+from everview.sql.catalyst.building import Names, plain, unused
 from everview.sql.catalyst.spelling import PASSING, spelled
 from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
 
@@ -40,15 +40,13 @@ class Expressions:
             for output, number in zip(outputs, numbers, strict=True)
             if kind(output) == "AttributeReference" and number in self.names
         }
-        taken = list(passing)
-        columns = []
+        names, columns = Names(passing), []
         for output, number in zip(outputs, numbers, strict=True):
             if kind(output) == "AttributeReference" and self.names.get(number) in passing:
                 name = self.names[number]
                 passing.remove(name)
             else:
-                name = unused(plain(output.name()), taken)
-                taken.append(name)
+                name = names.fresh(plain(output.name()))
                 self.names[number] = name
             columns.append(self.typed(name, output))
         return tuple(columns)

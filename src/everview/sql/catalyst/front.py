@@ -19,10 +19,12 @@ from everview.plan.nodes import Node, Order
 from everview.plan.ordering import check_ordered
 from everview.run.engine import readable
 from everview.schema import Column, quoted, sql_name
+from everview.sql.catalyst.reach import ask
 from everview.sql.catalyst.texts import check_texts
 from everview.sql.catalyst.translation import Translation
 from everview.sql.catalyst.trees import each, kind, walk
 from everview.sql.catalyst.whole import whole
+from everview.sql.reach import check_plan
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 EXCLUDED = ",".join(
@@ -91,7 +93,7 @@ class _Planner:
     ) -> Translated:
         try:
             self._show(query, relations)
-            frame = self._spark.sql(query)
+            frame = ask(self._spark, query, relations)
             names = _named(frame.schema.names, columns)
             execution: Any = frame._jdf.queryExecution()
             _check_steady(self._spark, execution.analyzed())
@@ -104,9 +106,11 @@ class _Planner:
         translation = Translation(self._spark)
         if is_full:
             node = translation.view(whole(translation, plan, query, relations), plan, names)
+            check_plan(node)
             return Translated(node, translation.order(plan, names), False)
         node = translation.view(translation.node(plan), plan, names)
         order = translation.order(plan, names)
+        check_plan(node)
         check_ordered(node, order)
         check_texts(self._spark, node)
         return Translated(node, order, bool(translation.choices))
@@ -117,7 +121,7 @@ class _Planner:
         gone = [name for name in self._shown if name not in named and name in text]
         for name in gone:
             del self._shown[name]
-            self._spark.catalog.dropTempView(quoted(name))
+            self._spark.catalog.dropTempView(name)  # unlike what creates it, this takes no quotes
         for name, columns in relations.items():
             if self._shown.get(name.lower()) != columns:
                 frame = self._spark.createDataFrame([], _shown(name, columns))

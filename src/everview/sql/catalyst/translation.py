@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,8 +65,8 @@ class Translation:
 
     def view(self, node: Node, plan: Any, names: Sequence[str]) -> Node:
         """What a plan became, with the view's own column names at its top."""
-        lower = [name.lower() for name in names]
-        if twice := [name for name in names if lower.count(name.lower()) > 1]:
+        times = Counter(name.lower() for name in names)
+        if twice := [name for name in names if times[name.lower()] > 1]:
             raise InvalidSql(
                 f"the view would have two columns {twice[0]}; name one of them AS else"
             )
@@ -79,7 +80,8 @@ class Translation:
     def shown(self, node: Node, plan: Any) -> list[Column]:
         """The columns of a node that are the output of Catalyst's plan, in its order."""
         names = self.expressions.names
-        return [node.column(names[output.exprId().id()]) for output in each(plan.output())]
+        columns = {column.name: column for column in node.columns}
+        return [columns[names[output.exprId().id()]] for output in each(plan.output())]
 
     def order(self, plan: Any, names: Sequence[str]) -> tuple[Order, ...]:
         """The order in which the view is to be read, as far as its columns say it."""

@@ -7,7 +7,11 @@ from typing import Any
 
 
 def kind(thing: Any) -> str:
-    return str(thing.getClass().getSimpleName())
+    """The name of its class, asked for once: each question is a round trip to the JVM."""
+    known = vars(thing)
+    if "kind" not in known:
+        known["kind"] = str(thing.getClass().getSimpleName())
+    return str(known["kind"])
 
 
 def each(sequence: Any) -> Iterator[Any]:

@@ -67,12 +67,15 @@ def tell(observers: Sequence[Observer], writes: Sequence[Write]) -> None:
 def _load(table: str, name: str) -> Observer:
     module, _, attribute = name.partition(":")
     try:
-        made = getattr(importlib.import_module(module), attribute)()
+        kind = getattr(importlib.import_module(module), attribute)
+        is_observer = isinstance(kind, type) and issubclass(kind, Observer)
+        made = kind() if is_observer else None  # nothing else is called
     except Exception as error:
         raise InvalidSchema(
             f"table {table}: observer {name!r} can't be loaded ({error}); name it 'module:Class', "
             "importable by every process that writes"
         ) from error
-    if not isinstance(made, Observer):
+    if made is None:
         raise InvalidSchema(f"table {table}: {name!r} is not an everview.Observer")
-    return made
+    observer: Observer = made
+    return observer
