@@ -93,6 +93,11 @@ def count_rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
 
 
+def count_unchanged(count: int, what: str = "there") -> str:
+    """What is to be said of rows that a write found as it would have made them."""
+    return f", {count:,} {'was' if count == 1 else 'were'} {what} already" if count else ""
+
+
 def display_width(text: str) -> int:
     """Columns the text takes in a terminal: two for wide characters, none for combining ones."""
     if text.isascii():

@@ -56,7 +56,8 @@ class Table:
         """Insert rows, or replace those with the same key.
 
         Takes a dict or a list of dicts, an Arrow table or batch, a pandas or Polars frame. Columns
-        left out become NULL. The last of several rows with one key counts.
+        left out become NULL. The last of several rows with one key counts. Rows that are there
+        already are not written; the report says how many changed and how many did not.
         """
         return self._store.put(self.name, rows_to_arrow(self.schema, rows))
 
