@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from everview.closing import Closing
+from everview.errors import EverviewError, reason_of
 from everview.stores.embedded.pinned import PinnedStore
 from everview.table import Table
 from everview.view import View, age_of, oldest_pending
@@ -21,7 +22,10 @@ class Pin(Closing):
         self._store = store
 
     def __repr__(self) -> str:
-        return f"<pin of epoch {self.epoch}>"
+        try:
+            return f"<pin of epoch {self.epoch}>"
+        except EverviewError as error:
+            return f"<pin: {reason_of(error)}>"
 
     @property
     def epoch(self) -> int:

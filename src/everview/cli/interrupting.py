@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 INTERRUPTED = 130
+_MOMENT = 0.01  # seconds
 
 
 def begin() -> None:
@@ -29,7 +30,10 @@ def begin() -> None:
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        _thread.interrupt_main()
+        # a moment later, since now it would come in the middle of this
+        again = threading.Timer(_MOMENT, _thread.interrupt_main)
+        again.daemon = True
+        again.start()
     else:
         sys.__unraisablehook__(unraisable)
 

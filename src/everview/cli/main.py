@@ -28,6 +28,7 @@ from everview.cli.shell import shell
 from everview.cli.statements import sql
 from everview.cli.views import explain, run, verify
 from everview.errors import EverviewError
+from everview.run import starting
 
 
 class Commands(click.Group):
@@ -39,6 +40,7 @@ class Commands(click.Group):
             return super().main(args, *others, **options)
         try:
             interrupting.begin()
+            starting.tells_itself = True
             found = super().main(None, *others, **options | {"standalone_mode": False})
             code = found if isinstance(found, int) else 0
         except click.ClickException as error:

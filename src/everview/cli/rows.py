@@ -159,7 +159,7 @@ def scan(
 
 def _view(database: everview.Database, name: str) -> everview.View | None:
     """The view of that name, None if there is none; what to know of it goes to standard error."""
-    if name.lower() not in map(str.lower, database.views()):
+    if name.lower() not in map(str.lower, database.views):
         return None
     view = database.view(name)
     if view.note:

@@ -79,7 +79,7 @@ def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
 
 
 def _once(database: everview.Database, live: LiveLine, lease: float) -> None:
-    if not database.views():
+    if not database.views:
         live.say(NO_VIEWS)
     elif _is_idle(_maintain(database, live, lease)):
         live.say("nothing is pending")
@@ -129,9 +129,9 @@ def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
     """
     different = False
     with everview.open(db) as database:
-        if not (views or database.views()):
+        if not (views or database.views):
             click.echo(NO_VIEWS)
-        for name in views or database.views():
+        for name in views or database.views:
             try:
                 if not repair:
                     different |= not _verified(database, name)

@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
 from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
-from everview.run import check_engine, workers
+from everview.run import check_engine, starting, workers
 from everview.run.apart import Processes
 from everview.run.programs import Programs
 from everview.run.rounds import spellings
@@ -271,7 +271,8 @@ def _spark() -> SparkSession:
     try:
         found = SparkSession.active()
     except PySparkRuntimeError:
-        found = _launch()
+        with starting.told():
+            found = _launch()
     if isinstance(found, SparkSession):
         return found.newSession()
     return _connect(found.client._builder)
