@@ -77,8 +77,9 @@ class Table:
         """Insert rows, or replace those with the same key.
 
         Takes a dict or a list of dicts, an Arrow table or batch, a pandas, Polars or Spark frame;
-        of the last, all rows are brought into this process at once. Columns left out become NULL. The last of several rows with one key counts. Rows that are there
-        already are not written; the report says how many changed and how many did not.
+        of the last, all rows are brought into this process at once. Columns left out become NULL.
+        The last of several rows with one key counts. Rows that are there already are not written;
+        the report says how many changed and how many did not.
         """
         return self._store.put(self.name, rows_to_arrow(self.schema, rows))
 

@@ -18,8 +18,8 @@ from everview.intake.text import store_text
 from everview.intake.values import store_values
 from everview.schema import Column, TableSchema, is_nested
 
-# A dict, an iterable of dicts, an Arrow table or batch, a pandas, Polars or Spark frame, or anything
-# else that exports an Arrow stream.
+# A dict, an iterable of dicts, an Arrow table or batch, a pandas, Polars or Spark frame, or
+# anything else that exports an Arrow stream.
 Rows = Any
 # Says where the row at a position came from, for error messages.
 Where = Callable[[int], str]
