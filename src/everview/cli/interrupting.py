@@ -8,7 +8,6 @@ behind, such as one that waits for a JVM, do not see Python being taken apart un
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import os
 import signal
@@ -25,21 +24,29 @@ _MOMENT = 0.01  # seconds
 def begin() -> None:
     """From now on Ctrl-C is a KeyboardInterrupt, wherever it comes."""
     sys.unraisablehook = _raise_again
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code is _raise_again.__code__:  # it would be lost in there
+            signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        # a moment later, since now it would come in the middle of this
-        again = threading.Timer(_MOMENT, _thread.interrupt_main)
-        again.daemon = True
-        again.start()
+        signal.setitimer(signal.ITIMER_REAL, _MOMENT)
     else:
         sys.__unraisablehook__(unraisable)
 
 
 def end(code: int) -> NoReturn:
     """Tidy up and end the process; a second Ctrl-C meanwhile ends it at once."""
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, _once_more)
     if code == INTERRUPTED:  # of what fails now, nobody needs to hear
         sys.excepthook = sys.unraisablehook = _be_quiet
