@@ -58,8 +58,8 @@ class WaitingLine(Closing):
     def _show(self) -> None:
         begun, line = time.monotonic(), RewrittenLine()
         while not self._ended.wait(SECONDS_BEFORE):
-            before = f"{starting.TEXT} · " if starting.is_starting else ""
-            line.write(f"{before}{self.what} ... {time.monotonic() - begun:.0f} s")
+            what = starting.TEXT if starting.is_starting else self.what
+            line.write(f"{what} ... {time.monotonic() - begun:.0f} s")
         line.clear()
 
     def __enter__(self) -> Self:
