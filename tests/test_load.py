@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from everview import load as loading
+from everview import pieces
 from everview.database import Database
 from everview.errors import (
     DataError,
@@ -24,6 +25,7 @@ from everview.errors import (
     WrongType,
 )
 from everview.load import load
+from everview.reject import Rejects
 from everview.stores.base import Observer, Write
 from everview.table import Table
 
@@ -287,3 +289,99 @@ def test_whole_numbers_may_be_written_as_floats_are(orders, tmp_path):
 def test_a_column_that_is_not_the_tables_says_what_to_do(orders, tmp_path, content, message):
     with pytest.raises(UnknownColumn, match=re.escape(message)):
         load(orders, write(tmp_path / "orders.csv", content))
+
+
+BAD_CSV = 'id,customer,amount,day\n1,ada,9.9,2020-01-01\nx,bob,1,\n3,"a\nb",zzz,\n4,eve,1\n\n5,,,\n'
+BAD_JSON = (
+    '{"id": 1, "customer": "ada"}\n{"id": "x", "customer": "bob"}\n\n{"id": 3, "nope": 1}\n'
+    '{"id": 4\n[1]\n{}\n{"id": 5}\n'
+)
+
+
+def test_rows_of_csv_that_do_not_fit_are_put_aside_and_loaded_when_mended(orders, tmp_path):
+    for name, content in [
+        ("a.csv", BAD_CSV.encode()),
+        ("a.csv.gz", gzip.compress(BAD_CSV.encode())),
+    ]:
+        path, aside = write(tmp_path / name, content), tmp_path / f"{name}.bad.csv"
+        with Rejects(aside) as rejects:
+            assert load(orders, path, rejects=rejects) == 2
+        assert rejects.count == 3
+        assert [row["id"] for row in orders.scan(columns=["id"])] == [1, 5]
+        text = aside.read_text()
+        assert text.startswith("rejected_line,rejected_reason,id,customer,amount,day\n3,")
+        assert "line 3, column id: " in text
+        assert '",x,bob,1,\n4,"' in text
+        assert '",3,"a\nb",zzz,\n6,"' in text
+        assert text.endswith(
+            "3 fields, but the header has 4; quote fields that contain ','\",4,eve,1\n"
+        )
+        mended = text.replace(",x,bob", ",2,bob").replace("zzz", "7").replace("eve,1\n", "eve,1,\n")
+        assert load(orders, write(tmp_path / "mended.csv", mended)) == 3
+        assert [row["id"] for row in orders.scan(columns=["id"])] == [1, 2, 3, 4, 5]
+        assert orders.get(3)["customer"] == "a\nb"
+        orders.delete([2, 3, 4])
+
+
+def test_rows_of_json_that_do_not_fit_are_put_aside_and_loaded_when_mended(orders, tmp_path):
+    aside = tmp_path / "bad.jsonl"
+    with Rejects(aside) as rejects:
+        assert load(orders, write(tmp_path / "a.jsonl", BAD_JSON), rejects=rejects) == 2
+    assert rejects.count == 5
+    text = aside.read_text()
+    heads = re.findall(r'^{"rejected_line": (\d+), "rejected_reason": "', text, re.M)
+    assert heads == ["2", "4", "5", "6", "7"]
+    assert text.splitlines()[3].endswith('"rejected_text": "[1]"}')
+    lines = text.splitlines()
+    mended = [lines[0].replace('"id": "x"', '"id": 2'), lines[1].replace('"nope"', '"amount"')]
+    assert load(orders, write(tmp_path / "mended.jsonl", "\n".join(mended))) == 2
+    assert [row["id"] for row in orders.scan(columns=["id"])] == [1, 2, 3, 5]
+
+
+def test_rows_of_parquet_that_do_not_fit_are_put_aside_as_json(orders, tmp_path):
+    rows = pa.table({"id": [1, 2, None, 4], "amount": ["1", "x", "2", "3"], "customer": [None] * 4})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    with Rejects(tmp_path / "bad.jsonl") as rejects:
+        assert load(orders, tmp_path / "a.parquet", rejects=rejects) == 2
+    lines = (tmp_path / "bad.jsonl").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == [
+        '{"rejected_line": 2',
+        '{"rejected_line": 3',
+    ]
+    assert lines[0].endswith('"id": 2, "amount": "x", "customer": null}')
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_rejected_rows_are_found_wherever_chunks_end(orders, tmp_path, monkeypatch, quote, end):
+    monkeypatch.setattr(pieces, "CHUNK", 64)
+    bad = set(range(3, 200, 7))
+    lines = [
+        f"{i if i not in bad else 'x'},{quote}c{quote and end}{i}{quote},{i}.5," for i in range(200)
+    ]
+    path = write(tmp_path / "a.csv", "id,customer,amount,day" + end + end.join(lines))
+    with Rejects(tmp_path / "bad.csv") as rejects:
+        assert load(orders, path, rejects=rejects) == 200 - len(bad)
+    assert rejects.count == len(bad)
+    assert {row["id"] for row in orders.scan(columns=["id"])} == set(range(200)) - bad
+    told = re.findall(r"^(\d+),\"", (tmp_path / "bad.csv").read_text(), re.M)
+    each = 2 if quote else 1
+    assert [int(line) for line in told] == [2 + i * each for i in sorted(bad)]
+
+
+def test_a_quote_that_is_never_closed_is_one_rejected_row(orders, tmp_path):
+    path = write(tmp_path / "a.csv", 'id,customer\n1,ada\n2,"bob\n3,eve\n')
+    with Rejects(tmp_path / "bad.csv") as rejects:
+        assert load(orders, path, rejects=rejects) == 1
+    assert "never closed" in (tmp_path / "bad.csv").read_text()
+
+
+def test_without_bad_rows_there_is_no_file_and_one_that_is_there_is_left(orders, tmp_path):
+    with Rejects(tmp_path / "bad.csv") as rejects:
+        assert load(orders, write(tmp_path / "a.csv", CSV), rejects=rejects) == 4
+    assert not (tmp_path / "bad.csv").exists()
+    write(tmp_path / "bad.csv", "mine")
+    with pytest.raises(DataError, match="is there already"):
+        Rejects(tmp_path / "bad.csv")
+    with pytest.raises(DataError, match=r"written as csv; give their file the suffix \.csv"):
+        load(orders, tmp_path / "a.csv", rejects=Rejects(tmp_path / "bad.jsonl"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.closing import Closing
-from everview.errors import DatabaseError, UnsupportedSql
+from everview.errors import DatabaseError, EverviewError, UnsupportedSql, reason_of
 from everview.pin import Pin
 from everview.run import check_engine
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
 Durability = Literal["always", "interval", "never"]
 EngineName = Literal["spark", "sail"]
+
+
+def count(number: int, what: str) -> str:
+    """1 table, 2 tables"""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def open(
@@ -79,6 +84,13 @@ class TableStatus:
     regions: list[RegionStatus]
 
 
+class Names(list[str]):
+    """Names of tables or views. They were had by a call once, so they can still be called."""
+
+    def __call__(self) -> list[str]:
+        return self
+
+
 class Database(Closing):
     """Tables and SQL over one store."""
 
@@ -90,7 +102,12 @@ class Database(Closing):
         self._others: dict[str, Engine] = {}
 
     def __repr__(self) -> str:
-        return f"<everview database {self.path}>"
+        try:
+            found = f"{count(len(self.tables), 'table')}, {count(len(self.views), 'view')}"
+            epoch = (self.store.document("epoch") or {"number": 0})["number"]
+            return f"<everview database {self.path}: {found}, epoch {epoch}>"
+        except EverviewError as error:
+            return f"<everview database {self.path}: {reason_of(error)}>"
 
     def create_table(
         self,
@@ -119,9 +136,10 @@ class Database(Closing):
         """A handle of an existing table."""
         return Table(self.store, name)
 
-    def tables(self) -> list[str]:
+    @property
+    def tables(self) -> Names:
         """Names of all tables, sorted."""
-        return self.store.tables()
+        return Names(self.store.tables())
 
     def sql(self, statement: str) -> Result:
         """Run one SQL statement: CREATE, ALTER, DROP, DESCRIBE, SHOW, INSERT, UPDATE, DELETE,
@@ -160,9 +178,10 @@ class Database(Closing):
         """A handle of an existing view."""
         return View(self.store, name)
 
-    def views(self) -> list[str]:
+    @property
+    def views(self) -> Names:
         """Names of all views, sorted."""
-        return sorted(view["name"] for view in self.store.documents("view/").values())
+        return Names(sorted(view["name"] for view in self.store.documents("view/").values()))
 
     def pin(self, *names: str, max_age: float | None = None) -> Pin:
         """One committed epoch over the named views and tables, by default all of them.
@@ -182,7 +201,7 @@ class Database(Closing):
             return Pin(PinnedStore(self.store, max_age=limit), limit)
         for name in names:
             check_name(name)
-        known = set(map(str.lower, self.views()))
+        known = set(map(str.lower, self.views))
         tables = [name for name in names if name.lower() not in known]
         views = [name for name in names if name.lower() in known]
         return Pin(PinnedStore(self.store, views, tables, limit), limit)
@@ -313,7 +332,7 @@ class Database(Closing):
     def status(self) -> list[TableStatus]:
         """Rows, bytes on disk and changes kept, for each table and region."""
         found = []
-        for name in self.tables():
+        for name in self.tables:
             regions = self.store.status(name)
             found.append(
                 TableStatus(

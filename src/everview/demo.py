@@ -36,7 +36,9 @@ Say = Callable[[str], None]
 
 def run(say: Say, scale: float, seconds: float, engines: Sequence[EngineName]) -> None:
     """Run the demo in a temporary directory, telling `say` what happens."""
-    with tempfile.TemporaryDirectory(prefix="everview-demo-") as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="everview-demo-", ignore_cleanup_errors=True
+    ) as directory:
         files = Path(directory)
         with ev.open(files / "shop.ev", create=True, engine=engines[0]) as db:
             _load(db, files, scale, say)

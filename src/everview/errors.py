@@ -279,3 +279,10 @@ class OutOfReach(SqlError):
 # what may be over when it is tried again: there is room, or the engine works
 PASSING = (StoreFull, EngineFailed)
 SECONDS_BETWEEN_TRIES = 2.0
+
+
+def reason_of(error: EverviewError) -> str:
+    """In a word or two, why a handle of a table or view shows nothing else of it."""
+    if isinstance(error, DatabaseClosed):
+        return "the database is closed"
+    return "dropped" if isinstance(error, TableNotFound | ViewNotFound) else f"error {error.code}"

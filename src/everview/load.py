@@ -19,7 +19,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import IO, Any
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
 from everview.intake.documents import parse_document
 from everview.intake.explain import shown
 from everview.intake.rows import match_columns
+from everview.reject import LINE, Rejects, without_reasons
 from everview.schema import TableSchema
 from everview.stores.base import BATCH_ROWS
 from everview.table import Table
@@ -44,7 +44,7 @@ Batches = Iterator[tuple[pa.Table, float | None]]
 _DELIMITERS = ",;\t|"
 CSV_BLOCK = 16 << 20
 JSON_BATCH = 32 << 20
-_SUFFIXES = {
+SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
@@ -61,19 +61,28 @@ def load(
     format: str | None = None,
     progress: Progress | None = None,
     delimiter: str | None = None,
+    rejects: Rejects | None = None,
 ) -> int:
-    """Put all rows of a file, replacing those with the same key; returns how many it had.
+    """Put all rows of a file, replacing those with the same key; returns how many were put.
 
     `format` is parquet, csv or json (JSON lines); by default the file's suffix tells. `delimiter`
-    is what separates the fields of a CSV file: by default a comma, in a .tsv file a tab.
+    is what separates the fields of a CSV file: by default a comma, in a .tsv file a tab. Rows that
+    don't fit go to `rejects`; without it, the first such row is an error.
     """
+    from everview.pieces import fitting_batches
+
     path = os.fspath(path)
-    read = _READERS[_format_of(path, format)]
-    if read is _read_csv:
-        read = partial(_read_csv, delimiter=_delimiter_of(path, delimiter))
+    found = _format_of(path, format)
+    options = {}
+    if found == "csv":
+        options["delimiter"] = _delimiter_of(path, delimiter)
     elif delimiter is not None:
         raise DataError(f"{path} is no CSV file; only those have a delimiter: leave it out")
-    return put_batches(table, read(table.schema, path), path, progress)
+    if rejects is None:
+        batches = _READERS[found](table.schema, path, **options)
+    else:
+        batches = fitting_batches(table.schema, path, found, rejects, **options)
+    return put_batches(table, batches, path, progress)
 
 
 def put_batches(table: Table, batches: Batches, name: str, progress: Progress | None = None) -> int:
@@ -111,7 +120,7 @@ def _format_of(path: str, format: str | None) -> str:
             "or pipe JSON lines into `everview put DB TABLE -`"
         )
     suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
-    found = format or _SUFFIXES.get(suffix)
+    found = format or SUFFIXES.get(suffix)
     if found not in _READERS:
         raise DataError(
             f"{path}: format {found or suffix or 'without a suffix'} is not known; "
@@ -127,12 +136,8 @@ def _delimiter_of(path: str, given: str | None) -> str:
 
 
 def _read_parquet(schema: TableSchema, path: str) -> Batches:
-    try:
-        file = parquet.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a Parquet file: {error}") from None
-    with file, _parquet_errors(path):
-        _check_names(schema, path, file.schema_arrow.names)
+    with open_parquet(path) as file, parquet_errors(path):
+        check_names(schema, path, file.schema_arrow.names)
         total = max(1, file.metadata.num_rows)
         first = 0
 
@@ -144,8 +149,15 @@ def _read_parquet(schema: TableSchema, path: str) -> Batches:
             first += batch.num_rows
 
 
+def open_parquet(path: str) -> parquet.ParquetFile:
+    try:
+        return parquet.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not a Parquet file: {error}") from None
+
+
 @contextmanager
-def _parquet_errors(path: str) -> Iterator[None]:
+def parquet_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -154,17 +166,15 @@ def _parquet_errors(path: str) -> Iterator[None]:
 
 
 def _read_csv(schema: TableSchema, path: str, delimiter: str) -> Batches:
-    names = _csv_header(path, delimiter)
-    _check_separated(schema, path, names)
-    _check_names(schema, f"{path}, line 1", names)
+    names, columns = csv_columns(schema, path, delimiter)
     first = 0
 
     def where(row: int) -> str:
         return f"{path}, row {first + row:,} (line {_csv_line(path, delimiter, first + row):,})"
 
-    with _opened(path) as (raw, part), _csv_errors(path, delimiter, len(names)):
+    with opened(path) as (raw, part), _csv_errors(path, delimiter, len(names)):
         stream = CountingQuotes(raw)
-        batches = _csv_batches(stream, names, delimiter)
+        batches = _csv_batches(stream, csv_conversion(names, columns), delimiter)
         ahead = next(batches, None)
         while (batch := ahead) is not None:
             ahead = next(batches, None)
@@ -174,6 +184,25 @@ def _read_csv(schema: TableSchema, path: str, delimiter: str) -> Batches:
                 rows = pa.Table.from_batches([batch.slice(start, BATCH_ROWS)])
                 yield text_to_arrow(schema, rows, where), part()
                 first += rows.num_rows
+
+
+def csv_columns(schema: TableSchema, path: str, delimiter: str) -> tuple[list[str], list[str]]:
+    """The columns that a file has, and those of them that are loaded."""
+    names = _csv_header(path, delimiter)
+    _check_separated(schema, path, names)
+    columns = without_reasons(schema, names)
+    check_names(schema, f"{path}, line 1", columns)
+    return names, columns
+
+
+def csv_conversion(names: list[str], columns: list[str]) -> arrow_csv.ConvertOptions:
+    return arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.binary()),
+        include_columns=columns,
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
 
 
 class CountingQuotes(io.RawIOBase):
@@ -194,7 +223,7 @@ class CountingQuotes(io.RawIOBase):
 
 def _check_closed(path: str, delimiter: str) -> None:
     """That no quote swallows the rest of the file: Arrow takes its end for the quote's."""
-    with _opened(path) as (stream, _):
+    with opened(path) as (stream, _):
         csv.field_size_limit(CSV_BLOCK)
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
         reader, line = csv.reader(text, delimiter=delimiter, strict=True), 1
@@ -210,7 +239,7 @@ def _check_closed(path: str, delimiter: str) -> None:
 
 
 def _csv_batches(
-    stream: CountingQuotes, names: list[str], delimiter: str
+    stream: CountingQuotes, conversion: arrow_csv.ConvertOptions, delimiter: str
 ) -> Iterator[pa.RecordBatch]:
     """Batches of bytes: the text is checked where an error can name its row."""
     try:
@@ -218,12 +247,7 @@ def _csv_batches(
             stream,
             arrow_csv.ReadOptions(block_size=CSV_BLOCK),
             arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.binary()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
+            conversion,
         )
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):  # a header without a line end
@@ -242,19 +266,20 @@ def _csv_errors(path: str, delimiter: str, width: int) -> Iterator[None]:
             raise DataError(f"{path}: a row is longer than {CSV_BLOCK:,} bytes") from None
         for row, (line, fields) in enumerate(_csv_rows(path, delimiter), 1):
             if len(fields) != width:
+                found = count_fields(len(fields))
                 raise DataError(
-                    f"{path}, row {row:,} (line {line:,}): {_fields(len(fields))}, but the header "
-                    f"has {width}; quote fields that contain {delimiter!r}"
+                    f"{path}, row {row:,} (line {line:,}): {found}, but the header has {width}; "
+                    f"quote fields that contain {delimiter!r}"
                 ) from None
         raise DataError(f"{path} can't be read as CSV: {error}") from None
 
 
-def _fields(count: int) -> str:
+def count_fields(count: int) -> str:
     return f"{count} field{'' if count == 1 else 's'}"
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:
-    with _opened(path) as (stream, _):
+    with opened(path) as (stream, _):
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
         found = csv.reader(text, delimiter=delimiter)
         header = next((fields for fields in found if fields), None)
@@ -277,7 +302,7 @@ def _check_separated(schema: TableSchema, path: str, header: list[str]) -> None:
 
 def _csv_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The rows with the line each begins on."""
-    with _opened(path) as (stream, _):
+    with opened(path) as (stream, _):
         csv.field_size_limit(CSV_BLOCK)
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
         reader = csv.reader(text, delimiter=delimiter)
@@ -295,7 +320,7 @@ def _csv_line(path: str, delimiter: str, row: int) -> int:
 
 
 def _read_json(schema: TableSchema, path: str) -> Batches:
-    with _opened(path) as (stream, part):
+    with opened(path) as (stream, part):
         for batch in read_json_lines(schema, stream, path):
             yield batch, part()
 
@@ -314,7 +339,7 @@ def read_json_lines(schema: TableSchema, stream: Iterable[bytes], name: str) -> 
             line = line.removeprefix(codecs.BOM_UTF8)
         if line.isspace():
             continue
-        documents.append(_json_object(name, number, line))
+        documents.append(json_object(schema, name, number, line))
         lines.append(number)
         size += len(line)
         if len(lines) == BATCH_ROWS or size >= JSON_BATCH:
@@ -324,7 +349,8 @@ def read_json_lines(schema: TableSchema, stream: Iterable[bytes], name: str) -> 
         yield documents_to_arrow(schema, documents, where)
 
 
-def _json_object(name: str, number: int, line: bytes) -> dict[str, Any]:
+def json_object(schema: TableSchema, name: str, number: int, line: bytes) -> dict[str, Any]:
+    """The object that a line has; raises `DataError`."""
     try:
         document = parse_document(line.rstrip())
     except UnicodeDecodeError as error:
@@ -341,10 +367,12 @@ def _json_object(name: str, number: int, line: bytes) -> dict[str, Any]:
             f"{name}, line {number:,}: {type(document).__name__} instead of an object; "
             "write one object such as {\"id\": 1} on each line (jq -c '.[]' does that to an array)"
         )
+    if LINE in document:
+        return {column: document[column] for column in without_reasons(schema, list(document))}
     return document
 
 
-def _check_names(schema: TableSchema, place: str, names: list[str]) -> None:
+def check_names(schema: TableSchema, place: str, names: list[str]) -> None:
     """Columns are known, named once, and none that needs a value is missing."""
     if "" in names:
         raise UnknownColumn(
@@ -370,7 +398,7 @@ def _check_names(schema: TableSchema, place: str, names: list[str]) -> None:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[IO[bytes], Callable[[], float]]]:
+def opened(path: str) -> Iterator[tuple[IO[bytes], Callable[[], float]]]:
     """The file's bytes, unpacked if gzipped, and a function that tells the part read so far."""
     size = max(1, os.path.getsize(path))
     try:

@@ -10,6 +10,7 @@ import weakref
 from datetime import timedelta
 
 from everview.closing import Closing
+from everview.errors import EverviewError, reason_of
 from everview.stores.embedded.pinned import PinnedStore
 from everview.stores.embedded.pins import remove_note, write_note
 from everview.table import Table
@@ -31,7 +32,10 @@ class Pin(Closing):
             self._forget = weakref.finalize(self, remove_note, file, os.getpid())
 
     def __repr__(self) -> str:
-        return f"<pin of epoch {self.epoch}>"
+        try:
+            return f"<pin of epoch {self.epoch}>"
+        except EverviewError as error:
+            return f"<pin: {reason_of(error)}>"
 
     @property
     def epoch(self) -> int:

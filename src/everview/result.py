@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
+from everview import frames
 from everview.codec.point import python_rows
 from everview.errors import DataError
 from everview.intake.documents import format_interval, format_value
@@ -17,6 +19,7 @@ from everview.schema import is_nested
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
 SHOWN_ROWS, SHOWN_WIDTH = 20, 40
 
@@ -39,8 +42,11 @@ class Result:
         return self._table
 
     def to_pandas(self) -> pd.DataFrame:
-        frame: pd.DataFrame = self._table.to_pandas()
-        return frame
+        """As `everview.frames` says: an integer column with NULL keeps its digits."""
+        return frames.to_pandas(self._table)
+
+    def to_polars(self) -> pl.DataFrame:
+        return frames.to_polars(self._table)
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Rows as dicts. Raises `DataError` if two columns have one name."""
@@ -63,6 +69,13 @@ class Result:
         shown = render(self._table) if self.columns else ""
         return "\n".join(filter(None, [shown, self.message]))
 
+    def _repr_html_(self) -> str:
+        from everview.html import html_table
+
+        shown = html_table(self._table, len(self)) if self.columns else ""
+        said = f"<div>{escape(self.message)}</div>" if self.message else ""
+        return "\n".join(filter(None, [shown, said]))
+
 
 def check_names(columns: list[str]) -> None:
     """That rows by name have all columns: of two with one name, one would be lost."""
@@ -78,7 +91,7 @@ def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:
     """A bordered text table of the first rows, numbers to the right."""
     head = table.slice(0, limit)
     columns = [
-        _aligned([_cell(name), *_cells(column)], _is_number(column.type))
+        _aligned([_cell(name), *cells_of(column)], is_number(column.type))
         for name, column in zip(table.column_names, head.columns, strict=True)
     ]
     rule = "+" + "+".join("-" * (display_width(column[0]) + 2) for column in columns) + "+"
@@ -91,6 +104,11 @@ def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:
 def count_rows(count: int) -> str:
     """1 row, 1,000 rows"""
     return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def count_unchanged(count: int, what: str = "there") -> str:
+    """What is to be said of rows that a write found as it would have made them."""
+    return f", {count:,} {'was' if count == 1 else 'were'} {what} already" if count else ""
 
 
 def display_width(text: str) -> int:
@@ -108,7 +126,7 @@ def _aligned(cells: list[str], right: bool) -> list[str]:
     return [gap + cell if right else cell + gap for cell, gap in zip(cells, gaps, strict=True)]
 
 
-def _is_number(arrow: pa.DataType) -> bool:
+def is_number(arrow: pa.DataType) -> bool:
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     return any(test(arrow) for test in tests)
 
@@ -122,20 +140,30 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def _cells(column: pa.ChunkedArray) -> list[str]:
+@overload
+def cells_of(column: pa.ChunkedArray, width: int = ...) -> list[str]: ...
+
+
+@overload
+def cells_of(column: pa.ChunkedArray, width: int, null: None) -> list[str | None]: ...
+
+
+def cells_of(
+    column: pa.ChunkedArray, width: int = SHOWN_WIDTH, null: str | None = "NULL"
+) -> Sequence[str | None]:
+    """The column's values as text that is not wider, and what is shown for NULL."""
     values = values_of(column)
     if is_nested(column.type):
         values = [None if value is None else format_value(value, column.type) for value in values]
-    return list(map(_cell, values))
+    return [null if value is None else _cell(value, width) for value in values]
 
 
 def _text(value: Any) -> str:
     if isinstance(value, timedelta):
         return format_interval(value)
-    return "NULL" if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def _cell(value: Any) -> str:
-    text = _text(value)
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_WIDTH + 1])
-    return text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"
+def _cell(value: Any, width: int = SHOWN_WIDTH) -> str:
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in _text(value)[: width + 1])
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -7,6 +7,7 @@ Names keep the case they were written in and are found in any case, as in Spark.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -122,6 +123,22 @@ def sql_name(arrow: pa.DataType) -> str:
         raise InvalidSchema(f"Arrow type {arrow} has no stored Spark SQL type") from None
 
 
+def check_visible(kind: str, name: str) -> None:
+    """Raises `InvalidSchema` if a new name has characters that control what is shown: line ends,
+    NUL, marks that turn the direction of text. Two names that look alike might then differ.
+
+    Joiners, which some scripts and emoji need, are fine. Names from before this was checked are.
+    """
+    for character in name:
+        kinds = unicodedata.category(character)
+        if kinds in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\u200c\u200d":
+            called = unicodedata.name(character, "a control character").lower()
+            raise InvalidSchema(
+                f"{name!a} can't be the name of a {kind}: it has U+{ord(character):04X} "
+                f"({called}), which does not show; leave it out"
+            )
+
+
 def quoted(name: str) -> str:
     """The name as an identifier in SQL text."""
     doubled = name.replace("`", "``")
@@ -221,7 +238,9 @@ class TableSchema:
         if not isinstance(name, str):
             raise InvalidSchema(f"the name of a {kind} is text, not {name!r}")
         size = len(name.encode("utf-8", "replace"))
-        if not 1 <= size <= LONGEST_NAME or any(c in "`./\\" or ord(c) < 32 for c in name):
+        if any(ord(c) < 32 for c in name):
+            check_visible(kind, name)
+        if not 1 <= size <= LONGEST_NAME or any(c in "`./\\" for c in name):
             raise InvalidSchema(
                 f"{name!r} can't be a {kind} name; use 1 to 255 bytes without . / \\ and `"
             )

@@ -6,14 +6,17 @@ Takes dicts, Arrow, pandas and Polars through `everview.intake`, and hands the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview import frames
 from everview.codec.point import python_rows
-from everview.errors import DataError, TableNotFound
+from everview.errors import DataError, EverviewError, TableNotFound, reason_of
+from everview.html import SHOWN_ROWS, html_of
 from everview.intake import Keys, Rows, bound_to_key, keys_to_arrow, rows_to_arrow
+from everview.result import count_rows
 from everview.schema import Column, TableSchema, columns_of
 from everview.stores.base import (
     BATCH_ROWS,
@@ -25,6 +28,10 @@ from everview.stores.base import (
     WriteReport,
     check_consumer,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 Key = Any
 Row = dict[str, Any]
@@ -39,7 +46,21 @@ class Table:
         self.name = store.describe(name).name
 
     def __repr__(self) -> str:
-        return f"<table {self.name}>"
+        try:
+            return f"<table {self.name}: {count_rows(len(self))}>"
+        except EverviewError as error:
+            return f"<table {self.name}: {reason_of(error)}>"
+
+    def _repr_html_(self) -> str:
+        def look() -> tuple[pa.Table, int]:
+            found = list[pa.RecordBatch]()
+            for batch in self.batches(batch_rows=SHOWN_ROWS):
+                found.append(batch)
+                if sum(map(len, found)) >= SHOWN_ROWS:
+                    break
+            return pa.Table.from_batches(found, self.schema.arrow), len(self)
+
+        return html_of(self, look)
 
     @property
     def schema(self) -> TableSchema:
@@ -55,8 +76,10 @@ class Table:
     def put(self, rows: Rows) -> WriteReport:
         """Insert rows, or replace those with the same key.
 
-        Takes a dict or a list of dicts, an Arrow table or batch, a pandas or Polars frame. Columns
-        left out become NULL. The last of several rows with one key counts.
+        Takes a dict or a list of dicts, an Arrow table or batch, a pandas, Polars or Spark frame;
+        of the last, all rows are brought into this process at once. Columns left out become NULL.
+        The last of several rows with one key counts. Rows that are there already are not written;
+        the report says how many changed and how many did not.
         """
         return self._store.put(self.name, rows_to_arrow(self.schema, rows))
 
@@ -128,6 +151,18 @@ class Table:
         return pa.Table.from_batches(
             self.batches(columns=wanted.names, where=where, ordered=ordered), wanted
         )
+
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pd.DataFrame:
+        """All rows in key order as a pandas frame; see `everview.frames`."""
+        return frames.to_pandas(self.to_arrow(columns, where, ordered=True))
+
+    def to_polars(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pl.DataFrame:
+        """All rows in key order as a Polars frame."""
+        return frames.to_polars(self.to_arrow(columns, where, ordered=True))
 
     def __len__(self) -> int:
         return sum(region.rows for region in self._store.status(self.name))

@@ -10,15 +10,24 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview import frames
 from everview.analysis import Analysis, analyze
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
-from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound, meant
+from everview.errors import (
+    EverviewError,
+    NotLoaded,
+    UnsupportedSql,
+    ViewNotFound,
+    meant,
+    reason_of,
+)
+from everview.html import SHOWN_ROWS, html_of
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
 from everview.plan.analyze import analyzed
@@ -27,6 +36,10 @@ from everview.plan.nodes import Node, Order, node_of
 from everview.schema import Column, TableSchema, ViewKey, is_nested
 from everview.stores.embedded import EmbeddedStore, unsynced
 from everview.stores.embedded.pinned import PinnedStore, is_loaded
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 Row = dict[str, Any]
 WAITING = "waiting"  # the document that says why no view can be maintained
@@ -43,7 +56,18 @@ class View:
         self.name = self._document(name)["name"]
 
     def __repr__(self) -> str:
-        return f"<view {self.name}>"
+        try:
+            at = f"epoch {self.epoch}" if self.is_loaded else "not loaded yet"
+            return f"<view {self.name}: {self.status}, {at}>"
+        except EverviewError as error:
+            return f"<view {self.name}: {reason_of(error)}>"
+
+    def _repr_html_(self) -> str:
+        def look() -> tuple[pa.Table, int]:
+            rows = self.to_arrow()
+            return rows.slice(0, SHOWN_ROWS), rows.num_rows
+
+        return html_of(self, look)
 
     def _document(self, name: str | None = None) -> dict[str, Any]:
         name = self.name if name is None else name
@@ -199,6 +223,14 @@ class View:
     def to_arrow(self) -> pa.Table:
         """All rows, in the order of the query's ORDER BY if it has one."""
         return read_together([self])[self.name]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas frame; see `everview.frames`."""
+        return frames.to_pandas(self.to_arrow())
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a Polars frame."""
+        return frames.to_polars(self.to_arrow())
 
     def _rows(self) -> pa.Table:
         """All rows, in a store that is pinned."""

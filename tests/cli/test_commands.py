@@ -217,6 +217,9 @@ def test_sql_prints_queries_for_programs_and_messages_aside(shop):
 
 def test_put_get_and_delete(shop):
     assert output("put", shop, "items", '{"id": 1}', '[{"ID": -5, "name": "é"}]') == "2 rows put\n"
+    again = output("put", shop, "items", '{"id": 1}', '{"id": -5, "name": "e"}')
+    assert again == "1 row put, 1 was there already\n"
+    assert output("put", shop, "items", '{"id": -5, "name": "é"}') == "1 row put\n"
     assert output("get", shop, "items", "-5") == '{"id": -5, "name": "é"}\n'
     assert output("delete", shop, "items", "-5", "1", "999") == "2 rows deleted\n"
     result = run("get", shop, "items", "-5")

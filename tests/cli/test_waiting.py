@@ -14,6 +14,7 @@ import pytest
 from everview.cli import waiting
 from everview.cli.waiting import waiting_for
 from everview.errors import InvalidSql, SqlError
+from everview.run import starting
 
 
 class Terminal(io.StringIO):
@@ -47,6 +48,16 @@ def test_what_is_quick_or_not_watched_is_not_told(
     monkeypatch.setattr(sys, "stderr", terminal)
     waiting_for("SELECT 1", nothing, nothing)
     assert terminal.getvalue() == ""
+
+
+def test_while_spark_starts_that_is_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(waiting, "SECONDS_BEFORE", 0.02)
+    monkeypatch.setattr(starting, "is_starting", True)
+    waiting_for("SELECT 1", lambda: time.sleep(0.1), nothing)
+    shown = terminal.getvalue().split("\r")[1]
+    assert shown == f"{starting.TEXT} ... 0 s"
+    assert len(shown) < 80, "a line that wraps can't be written over"
 
 
 def test_an_error_of_the_work_is_an_error() -> None:

@@ -146,7 +146,7 @@ def test_threads_share_one_database(path: str) -> None:
         def work(thread: int) -> None:
             try:
                 for n in range(40):
-                    table.put([put_row(key, thread) for key in range(n, n + 50)])
+                    table.put([put_row(key, thread * 100 + n) for key in range(n, n + 50)])
                     table.delete([n])
                     assert table.get(1999) is None
                     assert list(table.scan(limit=5)) is not None

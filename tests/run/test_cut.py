@@ -162,7 +162,7 @@ def test_an_epoch_has_few_changes_if_they_are_large(
         small = db.create_table("small", {"id": "INT"}, "id", regions=1)
         for i in range(40):
             large.put([{"id": 2 * i + n, "text": "x" * 50_000} for n in range(2)])
-            small.put([{"id": n} for n in range(i, i + 500)])
+            small.put([{"id": n} for n in range(500 * i, 500 * i + 500)])
             time.sleep(0.002)
         views = [{"tables": ["large", "small"], "consistency": "strong"}]
         start, sizes = {"large": {0: 0, 1: 0}, "small": {0: 0}}, []

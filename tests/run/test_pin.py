@@ -30,9 +30,10 @@ def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
 
 
 def change(db: ev.Database) -> None:
-    """An order of each kind of change."""
+    """An order of each kind of change, each time with other numbers."""
     orders = db.table("orders")
-    orders.put([{"id": 0, "who": "c", "n": 5}, {"id": 20, "who": "a", "n": 7}])
+    n = (orders.get(20) or {"n": 6})["n"] + 1
+    orders.put([{"id": 0, "who": "c", "n": n - 2}, {"id": 20, "who": "a", "n": n}])
     orders.delete([1, 21])
     db.table("notes").put([{"id": 1, "text": "two"}, {"id": 2, "text": "new"}])
 
@@ -60,7 +61,7 @@ def test_reads_of_a_pin_stay_at_its_epoch(shop: ev.Database) -> None:
     with shop.pin() as at:
         assert at.epoch == first + 4
         assert [row["orders"] for row in at.view("whole").scan()] == [10]
-        assert at.table("orders").get(20) == {"id": 20, "who": "a", "n": 7}
+        assert at.table("orders").get(20) == {"id": 20, "who": "a", "n": 10}
         assert at.table("notes").get(1) == {"id": 1, "text": "two"}
 
 

@@ -315,3 +315,22 @@ def test_a_view_reads_as_of_one_epoch(engine, db):
         reader(engine, db).option("changes", "true").load("spend").count()
     with pytest.raises(PySparkException, match="no column nope"):
         reader(engine, db).option("columns", "nope").load("spend").count()
+
+
+def test_put_takes_a_frame_of_spark_as_it_is(engine: Engine, db: Database) -> None:
+    table = db.create_table(
+        "copies", {"id": "BIGINT", "at": "TIMESTAMP", "price": "DECIMAL(9,2)", "n": "DOUBLE"}, "id"
+    )
+    frame = engine.session.sql(
+        "SELECT id, timestamp'2020-01-01 12:00:00' AS at, CAST(id AS DECIMAL(9,2)) AS price, "
+        "double('NaN') AS n FROM range(20000)"
+    )
+    assert table.put(frame).rows == 20_000
+    assert table.put(frame).unchanged == 20_000
+    row = table.get(7)
+    assert row is not None
+    assert (str(row["at"]), str(row["price"]), str(row["n"])) == (
+        "2020-01-01 12:00:00+00:00",
+        "7.00",
+        "nan",
+    )

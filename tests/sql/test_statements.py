@@ -203,6 +203,8 @@ def test_update_computes_from_the_old_row(asked):
         (3, None, None),
     ]
     assert asked.sql("UPDATE orders SET amount = 0 WHERE id = 99").message == "0 rows updated"
+    again = asked.sql("UPDATE orders SET customer = customer")
+    assert (again.count, again.message) == (0, "0 rows updated, 3 were so already")
 
 
 def test_update_refuses_what_does_not_fit_and_changes_nothing(asked):
@@ -272,3 +274,13 @@ def test_scripts_are_split_at_semicolons_outside_strings_and_comments():
     assert split(" -- nothing\n;") == []
     assert split("SHOW TABLES -- all;\n") == ["SHOW TABLES"]
     assert split("SHOW TABLES LIKE 'a;b' ;\n") == ["SHOW TABLES LIKE 'a;b'"]
+
+
+def test_rows_that_are_there_already_are_told_apart(db: Database) -> None:
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, v STRING)")
+    db.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    again = db.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    assert again.message == "1 row inserted, 2 were there already"
+    assert again.count == 1
+    assert str(db.sql("INSERT INTO t VALUES (3, 'c')")) == "0 rows inserted, 1 was there already"
+    assert sum(held.last for held in db.table("t").log().values()) == 3

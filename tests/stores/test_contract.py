@@ -105,6 +105,36 @@ class TestWrites:
         assert accounts.delete("accounts", SCHEMA.key_arrow.empty_table()).rows == 0
         assert all_changes(accounts) == []
 
+    @pytest.mark.parametrize("count", [1, 3, 500])  # single rows have a way of their own
+    def test_rows_that_are_there_already_are_no_change(self, accounts: Store, count: int) -> None:
+        batch = rows(*[("x", i, f"o{i}", "1.50" if i % 2 else None) for i in range(count)])
+        accounts.put("accounts", batch)
+        key, log = keys(("x", 0)), accounts.log("accounts")
+        version = accounts.version("accounts", key)
+        report = accounts.put("accounts", batch)
+        assert report == WriteReport(0, {})
+        assert report.unchanged == count
+        assert accounts.log("accounts") == log
+        assert accounts.version("accounts", key) == version
+
+    @pytest.mark.parametrize("count", [2, 200])
+    def test_of_equal_and_other_rows_only_the_others_are_written(
+        self, accounts: Store, count: int
+    ) -> None:
+        accounts.put("accounts", rows(*[("x", i, f"o{i}", None) for i in range(count)]))
+        batch = [("x", i, f"o{i}" if i % 2 else "new", None) for i in range(count * 2)]
+        report = accounts.put("accounts", rows(*batch))
+        assert (report.rows, report.unchanged) == (count * 3 // 2, count // 2)
+        assert content(accounts) == batch
+        assert len(all_changes(accounts)) == count + report.rows
+        assert [c for c in all_changes(accounts) if c["before"] == c["after"]] == []
+
+    def test_rows_differ_in_any_value(self, accounts: Store) -> None:
+        accounts.put("accounts", rows(ADA, BOB))
+        for other in (("ada", None), (None, "12.50"), ("adb", "12.50"), ("ada", "12.51")):
+            assert accounts.put("accounts", rows(("north", 1, *other), BOB)).rows == 1
+            assert accounts.put("accounts", rows(("north", 1, *other))).rows == 0
+
     def test_the_report_tells_the_last_sequence_of_each_region(self, accounts: Store) -> None:
         report = accounts.put("accounts", rows(*[("x", i, None, None) for i in range(50)]))
         assert dict(report.sequences) == {
@@ -324,12 +354,22 @@ class TestTestAndSet:
         first = accounts.test_and_set("accounts", key, rows(ADA), version=0)
         assert first == accounts.version("accounts", key)
         assert accounts.test_and_set("accounts", key, rows(ADA), version=0) is None
-        accounts.put("accounts", rows(BOB, ADA))
+        accounts.put("accounts", rows(BOB, ("north", 1, "eve", None)))
         assert accounts.test_and_set("accounts", key, None, version=first) is None
         assert accounts.version("accounts", key) > (first or 0)
         accounts.delete("accounts", key)
         accounts.put("accounts", rows(ADA))
         assert accounts.version("accounts", key) > (first or 0) + 1
+
+    def test_one_alone_succeeds_also_with_a_row_that_is_there_already(
+        self, accounts: Store
+    ) -> None:
+        accounts.put("accounts", rows(ADA))
+        key = keys(("north", 1))
+        version = accounts.version("accounts", key)
+        new = accounts.test_and_set("accounts", key, rows(ADA), version=version)
+        assert new == version + 1
+        assert accounts.test_and_set("accounts", key, rows(ADA), version=version) is None
 
     def test_the_row_must_have_the_key(self, accounts: Store) -> None:
         with pytest.raises(WrongKey):
@@ -390,6 +430,23 @@ class TestObservers:
         assert recorder.seen[0][2][0]["owner"] == "ada"
         assert recorder.seen[0][3][0]["owner"] == "eve"
         assert recorder.seen[2][3] == [None]
+
+    @pytest.mark.parametrize("count", [1, 40])
+    def test_an_observer_is_told_which_rows_were_there_already(
+        self, accounts: Store, count: int
+    ) -> None:
+        accounts.put("accounts", rows(*[("x", i, "a", None) for i in range(count)]))
+        seen: list[Write] = []
+        recorder = Recorder()
+        recorder.after = seen.append  # type: ignore[method-assign]
+        accounts.attach("accounts", recorder)
+        accounts.put("accounts", rows(*[("x", i, "a", None) for i in range(count)]))
+        unchanged = [row["id"] for write in seen for row in write.unchanged.to_pylist()]
+        assert sorted(unchanged) == list(range(count))
+        assert [write for write in seen if write.sequences or len(write.after)] == []
+        accounts.put("accounts", rows(("x", 0, "b", None)))
+        assert len(seen[-1].unchanged) == 0
+        assert [row["owner"] for row in seen[-1].after.to_pylist()] == ["b"]
 
     def test_a_rejected_write_changes_nothing_in_any_region(self, accounts: Store) -> None:
         accounts.put("accounts", rows(*[("x", i, "a", None) for i in range(30)]))
@@ -652,13 +709,24 @@ class TestAddedColumns:
         assert grown.test_and_set("accounts", key, None, expected=same) is not None
         assert len(content(grown)) == 2
 
-    def test_equal_values_over_a_row_of_an_older_version_are_a_change(self, grown: Store) -> None:
+    def test_equal_values_over_a_row_of_an_older_version_are_no_change(self, grown: Store) -> None:
         before = len(all_changes(grown))
-        grown.put("accounts", rows_now(grown, (*ADA, None, None, None)))
-        assert content(grown) == list(self.whole)
-        assert len(all_changes(grown)) == before + 1
-        again = [c for c in all_changes(grown) if c["before"] == c["after"]]
-        assert [c["after"]["owner"] for c in again] == ["ada"]
+        assert grown.put("accounts", rows_now(grown, (*ADA, None, None, None))).rows == 0
+        assert grown.put("accounts", rows(ADA)).rows == 0
+        assert len(all_changes(grown)) == before
+        assert grown.put("accounts", rows_now(grown, (*ADA, "now", None, None))).rows == 1
+        assert grown.put("accounts", rows(ADA)).rows == 1
+
+    def test_also_in_batches_that_mix_versions(self, accounts: Store) -> None:
+        old = [("x", i, f"o{i}", "1.50") for i in range(100)]
+        accounts.put("accounts", rows(*old))
+        add(accounts, note="STRING", rank="INT")
+        new = [(*row, "n" if i % 3 == 0 else None, None) for i, row in enumerate(old)]
+        accounts.put("accounts", rows_now(accounts, *new[:50]))
+        report = accounts.put("accounts", rows_now(accounts, *new))
+        assert (report.rows, report.unchanged) == (17, 83)
+        assert content(accounts) == [(*row[:3], Decimal("1.50"), *row[4:]) for row in new]
+        assert accounts.put("accounts", rows_now(accounts, *new)).rows == 0
 
     def test_observers_see_them_in_images_of_all_versions(self, grown: Store) -> None:
         recorder = Recorder()

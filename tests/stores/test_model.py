@@ -57,12 +57,24 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=6), data=st.data())
     def put(self, keys: list[Key], data: st.DataObject) -> None:
-        given = [self.row(key, data) for key in keys]
+        self.put_rows([self.row(key, data) for key in keys])
+
+    @rule(keys=st.lists(KEYS, max_size=3), data=st.data())
+    def put_what_is_there(self, keys: list[Key], data: st.DataObject) -> None:
+        some = data.draw(st.lists(st.sampled_from(sorted(self.rows)))) if self.rows else []
+        others = [self.row(key, data) for key in keys]
+        self.put_rows([*others, *(self.rows[key] for key in some)])
+
+    def put_rows(self, given: list[dict[str, Any]]) -> None:
         report = self.store.put("t", rows_to_arrow(self.schema, given))
         last = {(row["s"], row["n"]): row for row in given}
-        for key, row in last.items():
+        changed = {key: row for key, row in last.items() if not self.is_there(key, row)}
+        for key, row in changed.items():
             self.note(key, row)
-        assert report.rows == len(last)
+        assert (report.rows, report.unchanged) == (len(changed), len(last) - len(changed))
+
+    def is_there(self, key: Key, row: dict[str, Any]) -> bool:
+        return str(shown(self.schema, self.rows.get(key))) == str(shown(self.schema, row))
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=4))
     def delete(self, keys: list[Key]) -> None:

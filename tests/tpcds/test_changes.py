@@ -134,7 +134,7 @@ def test_tables_hold_what_the_batches_say(tables: Tables, db: ev.Database) -> No
     changes = stream(tables)
     for _ in range(3):
         batch = changes.batch(100)
-        assert apply(db, batch) == sum(map(len, batch.values()))
+        assert 0 < apply(db, batch) <= sum(map(len, batch.values()))
         follow(KEYS, keys, batch)
     for name in tables:
         assert set(keys_in(KEYS[name], db.table(name).to_arrow())) == keys[name]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 import everview
+from everview.cli.live import end_at_once, interruptible
 from everview.plan.readable import readable_seconds
 
 
@@ -26,7 +29,8 @@ def calibrate(db: str, engine: str) -> None:
     from everview.run.calibration import calibrate as measure
 
     with everview.open(db) as database:
-        found = measure(database, engine, lambda step: click.echo(step, err=True))
+        say = partial(click.echo, err=True)
+        found = interruptible(lambda: measure(database, engine, say), end_at_once)
     times = [found.epoch, found.operator]
     times += [1_000 * one for one in (found.send + found.row, found.read, found.write)]
     epoch, operator, rows, reads, writes = map(readable_seconds, times)

@@ -72,10 +72,10 @@ def check(
     schemas: dict[str, TableSchema] = {}
     if db is not None:
         with everview.open(db, readonly=True) as database:
-            schemas = {name: database.table(name).schema for name in database.tables()}
+            schemas = {name: database.table(name).schema for name in database.tables}
             definitions += [
                 _definition(database.view(name), columns.get(name))
-                for name in _read(history) & set(database.views()) - given.keys()
+                for name in _read(history) & set(database.views) - given.keys()
             ]
     if unknown := _read(history) - {definition.name for definition in definitions}:
         name = min(unknown)

@@ -59,7 +59,7 @@ def status(db: str, as_json: bool) -> None:
 def show_status(database: everview.Database, as_json: bool = False) -> None:
     """Tables, views, and what is wrong with them."""
     found, space, pins = database.status(), database.space(), database.pins()
-    views = [_of_view(database.view(name)) for name in database.views()]
+    views = [_of_view(database.view(name)) for name in database.views]
     failed = database.failed_syncs()
     if as_json:
         tables = [dataclasses.asdict(table) for table in found]

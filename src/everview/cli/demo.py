@@ -7,6 +7,7 @@ from typing import Literal
 
 import click
 
+from everview.cli.live import end_at_once, interruptible
 from everview.cli.output import Seconds
 from everview.database import EngineName
 from everview.demo import run
@@ -44,4 +45,4 @@ def demo(scale: float, seconds: float, engine: EngineName | Literal["both"] | No
     if engine is None:
         engine = "sail" if find_spec("pysail") else "spark"
     engines: list[EngineName] = ["spark", "sail"] if engine == "both" else [engine]
-    run(click.echo, scale, seconds, engines)
+    interruptible(lambda: run(click.echo, scale, seconds, engines), end_at_once)

@@ -6,12 +6,14 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import click
 
 import everview
 from everview.cli.output import duration
 
+T = TypeVar("T")
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
@@ -112,18 +114,25 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def interruptible(work: Callable[[], None], interrupt: Callable[[], None]) -> None:
-    """Do `work` in a thread; Ctrl-C calls `interrupt`, and a second one is a KeyboardInterrupt.
+def end_at_once() -> None:
+    """What Ctrl-C does to work that can be left where it is."""
+    raise KeyboardInterrupt
+
+
+def interruptible(work: Callable[[], T], interrupt: Callable[[], None]) -> T:
+    """What `work`, in a thread, gives; Ctrl-C calls `interrupt`, and a second one is a
+    KeyboardInterrupt.
 
     In the main thread, Ctrl-C would come in the middle of what Spark's client is sending, which
     then writes its traces to the terminal.
     """
     done = threading.Event()
+    given: list[T] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            work()
+            given.append(work())
         except BaseException as error:
             failed.append(error)
         finally:
@@ -142,3 +151,4 @@ def interruptible(work: Callable[[], None], interrupt: Callable[[], None]) -> No
         wait()
     if failed:
         raise failed[0]
+    return given[0]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 
 import click
 
 import everview
 from everview.cli.output import RewrittenLine
 from everview.load import load as load_file
+from everview.reject import Rejects
 from everview.result import count_rows
 
 SECONDS_BETWEEN = 0.2
@@ -26,13 +28,28 @@ BAR_WIDTH = 20
     help="Format of the files; by default the suffix tells. json is an object a line.",
 )
 @click.option("--delimiter", help="What separates fields of CSV; by default , and in .tsv a tab.")
+@click.option(
+    "--reject",
+    type=click.Path(),
+    metavar="FILE",
+    help="Put rows aside that don't fit, into this file, and load the others.",
+)
 def load(
-    db: str, table: str, files: tuple[str, ...], format: str | None, delimiter: str | None
+    db: str,
+    table: str,
+    files: tuple[str, ...],
+    format: str | None,
+    delimiter: str | None,
+    reject: str | None,
 ) -> None:
     """Load FILES into TABLE: Parquet, CSV with a header line, or JSON lines (also .gz).
 
     Rows with the same key are replaced. In CSV an empty field is NULL and "" the empty string.
     Files are loaded one after the other; an error says what was stored before it.
+
+    With --reject, rows that don't fit are no error: they are written to a new file as they are,
+    each with its line and the reason, and can be mended there and loaded again. Rows of CSV files
+    are written as CSV, others as JSON lines. There is no file if there are no such rows.
 
     \b
     Example:
@@ -41,18 +58,21 @@ def load(
       printf 'id,name\\n1,pen\\n2,ink\\n' > items.csv
       everview load shop.ev items items.csv
     """
-    with everview.open(db) as database:
+    with everview.open(db) as database, ExitStack() as closing:
         target = database.table(table)
+        rejects = closing.enter_context(Rejects(reject)) if reject else None
         for file in files:
-            begun = time.monotonic()
+            begun, before = time.monotonic(), rejects.count if rejects else 0
             line = ProgressLine(file)
             try:
-                rows = load_file(target, file, format, line.show, delimiter)
+                rows = load_file(target, file, format, line.show, delimiter, rejects)
             finally:
                 line.clear()
             took = time.monotonic() - begun
             name = f"{file}: " if len(files) > 1 else ""
             click.echo(f"{name}loaded {count_rows(rows)} into {target.name} in {took:.1f} s")
+            if rejects and rejects.count > before:
+                click.echo(f"{name}rejected {count_rows(rejects.count - before)} into {reject}")
 
 
 class ProgressLine(RewrittenLine):

@@ -9,15 +9,18 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 import everview
+from everview.cli import interrupting
 from everview.cli.calibrate import calibrate
 from everview.cli.check import check
 from everview.cli.databases import init, status
 from everview.cli.demo import demo
+from everview.cli.interrupting import INTERRUPTED
 from everview.cli.loading import load
 from everview.cli.output import tell
 from everview.cli.rows import delete, get, put, scan
@@ -26,12 +29,30 @@ from everview.cli.space import compact, pins
 from everview.cli.statements import sql
 from everview.cli.views import explain, run, verify
 from everview.errors import EverviewError
-
-INTERRUPTED = 130
+from everview.run import starting
 
 
 class Commands(click.Group):
     """Commands whose errors are a line on stderr and never a traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
+        """Run the command that `args` say; without them, that of the process, which it ends."""
+        if args is not None:
+            return super().main(args, *others, **options)
+        try:
+            interrupting.begin()
+            starting.tells_itself = True
+            found = super().main(None, *others, **options | {"standalone_mode": False})
+            code = found if isinstance(found, int) else 0
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("interrupted", err=True)
+            code = INTERRUPTED
+        except SystemExit as ending:
+            code = ending.code if isinstance(ending.code, int) else 0
+        interrupting.end(code)
 
     def invoke(self, ctx: click.Context) -> Any:
         _write_any_text()

@@ -17,7 +17,7 @@ from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
 from everview.intake.explain import shown
 from everview.load import put_batches, read_json_lines
-from everview.result import count_rows
+from everview.result import count_rows, count_unchanged
 from everview.stores.base import BATCH_ROWS
 
 # A key may begin with a minus sign.
@@ -44,11 +44,12 @@ def put(db: str, table: str, rows: tuple[str, ...]) -> None:
     with everview.open(db) as database:
         target = database.table(table)
         if rows == ("-",):
-            count = _put_lines(target)
+            count, besides = _put_lines(target), ""
         else:
             documents = [document for text in rows for document in _documents(text)]
-            count = target.put(documents_to_arrow(target.schema, documents)).rows
-    click.echo(f"{count_rows(count)} put")
+            report = target.put(documents_to_arrow(target.schema, documents))
+            count, besides = report.rows, count_unchanged(report.unchanged)
+    click.echo(f"{count_rows(count)} put{besides}")
 
 
 @click.command(context_settings=_KEYS)
@@ -158,7 +159,7 @@ def scan(
 
 def _view(database: everview.Database, name: str) -> everview.View | None:
     """The view of that name, None if there is none; what to know of it goes to standard error."""
-    if name.lower() not in map(str.lower, database.views()):
+    if name.lower() not in map(str.lower, database.views):
         return None
     view = database.view(name)
     if view.note:

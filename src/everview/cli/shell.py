@@ -128,7 +128,7 @@ def _save_lines(save: Callable[[], None]) -> None:
 
 
 def _maintain(database: everview.Database) -> None:
-    if not database.views():
+    if not database.views:
         click.echo(NO_VIEWS)
         return
     live = LiveLine()

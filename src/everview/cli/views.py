@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 import everview
+from everview.cli.interrupting import INTERRUPTED
 from everview.cli.live import Finishing, LiveLine, interruptible
 from everview.cli.output import Seconds
 from everview.cli.waiting import waiting_for
@@ -54,7 +55,7 @@ def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
     Shows each epoch: its changes, the view rows they touched, the lag (how old its oldest change
     was when readers could see it) and changes per second. A view that fails is stopped and the
     reason goes to standard error; the others go on. Ctrl-C ends it after the epoch in progress,
-    and a second one at once; neither does harm.
+    and a second one at once; neither does harm, and both exit with 130.
 
     A second `everview run` on the same DB stands by. It takes over at once if the first ends or is
     killed, and after --lease seconds if the first hangs; what the first may still do then is
@@ -73,10 +74,12 @@ def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
             interruptible(lambda: work(database, live, lease), live.finish)
         finally:
             live.end()
+    if live.finishing.is_set():
+        sys.exit(INTERRUPTED)
 
 
 def _once(database: everview.Database, live: LiveLine, lease: float) -> None:
-    if not database.views():
+    if not database.views:
         live.say(NO_VIEWS)
     elif _is_idle(_maintain(database, live, lease)):
         live.say("nothing is pending")
@@ -126,9 +129,9 @@ def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
     """
     different = False
     with everview.open(db) as database:
-        if not (views or database.views()):
+        if not (views or database.views):
             click.echo(NO_VIEWS)
-        for name in views or database.views():
+        for name in views or database.views:
             try:
                 if not repair:
                     different |= not _verified(database, name)

@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 from everview.cli.live import interruptible
 from everview.cli.output import RewrittenLine
 from everview.closing import Closing
+from everview.run import starting
 
 T = TypeVar("T")
 SECONDS_BEFORE = 1.0
@@ -57,7 +58,8 @@ class WaitingLine(Closing):
     def _show(self) -> None:
         begun, line = time.monotonic(), RewrittenLine()
         while not self._ended.wait(SECONDS_BEFORE):
-            line.write(f"{self.what} ... {time.monotonic() - begun:.0f} s")
+            what = starting.TEXT if starting.is_starting else self.what
+            line.write(f"{what} ... {time.monotonic() - begun:.0f} s")
         line.clear()
 
     def __enter__(self) -> Self:

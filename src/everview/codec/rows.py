@@ -204,6 +204,14 @@ class Encoded:
         """Rows start to stop, side by side."""
         return self.data[self.offsets[start] : self.offsets[stop]].data
 
+    def choose(self, places: Ints) -> Encoded:
+        """Some of the rows, in the order of the places."""
+        return Encoded(unstamped(self.rows.take(pa.array(places))))
+
+    def checksums(self, places: Ints, versions: Words) -> npt.NDArray[np.uint32]:
+        """The checksums that rows would have with these versions."""
+        return fold(self._sums[places] + versions)
+
     def stamp(self, first: int) -> None:
         """Give the rows versions first, first + 1, ... and their checksums."""
         versions = np.arange(first, first + len(self.rows), dtype=np.uint64)
@@ -212,6 +220,16 @@ class Encoded:
         words[heads + 1] = versions
         checksums = fold(self._sums + versions).astype(np.uint64)
         words[heads] = words[heads] & _KIND | checksums << _HIGH
+
+
+def unstamped(rows: pa.BinaryArray) -> pa.BinaryArray:
+    """The rows without versions and checksums: equal bytes are equal values of one kind."""
+    offsets = offsets_of(rows).astype(np.int64)
+    data = data_of(rows)[offsets[0] : offsets[-1]].copy()
+    words, heads = data.view(np.uint64), (offsets[:-1] - offsets[0]) >> 3
+    words[heads] &= _KIND
+    words[heads + 1] = 0
+    return binary_array(data, offsets - offsets[0])
 
 
 def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
@@ -235,9 +253,18 @@ def map_keys(keys: pa.Array) -> pa.BinaryArray:
 
 def heads_of(data: Any, starts: Ints) -> Words:
     """The first 8 bytes of each row: its kind and its checksum."""
+    return _words_at(data, starts, 0)
+
+
+def versions_in(data: Any, starts: Ints) -> Words:
+    """The version of each row."""
+    return _words_at(data, starts, 1)
+
+
+def _words_at(data: Any, starts: Ints, offset: int) -> Words:
     if len(starts) == 0:
         return np.zeros(0, np.uint64)
-    return np.frombuffer(data, np.uint64).take(starts >> 3)
+    return np.frombuffer(data, np.uint64).take((starts >> 3) + offset)
 
 
 def kinds_of(heads: Words) -> Words:

@@ -10,21 +10,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from everview.codec.buffers import Ints, Words
+from everview.codec.buffers import Ints, Words, data_of, offsets_of
 from everview.codec.point import PointDecoder, check_row
 from everview.codec.rows import (
     ROW_FORMAT,
+    Encoded,
     RowCodec,
     body,
     check_sums,
     heads_of,
-    join,
     kinds_of,
+    unstamped,
+    versions_in,
 )
 from everview.errors import Damaged
 from everview.schema import Column
+
+_FEW = 4
+_ROOM_FOR_NULLS = 4096  # bytes of a row, which is more than the NULLs of added columns take
 
 
 class TableCodec:
@@ -113,15 +120,66 @@ class TableCodec:
         """Whether two rows have equal values, of whatever versions they are."""
         if one[:4] == other[:4]:
             return body(one) == body(other)
-        kinds = [int.from_bytes(row[:4], "little") for row in (one, other)]
-        now = self._knowing(max(map(_version, kinds)))
-        return now._renewed(one) == now._renewed(other)
+        newest = max(_version(int.from_bytes(row[:4], "little")) for row in (one, other))
+        arrays = pa.array([one], pa.binary()), pa.array([other], pa.binary())
+        return bool(self._equal_values(*arrays, newest)[0])
 
-    def _renewed(self, row: bytes) -> bytes:
-        """The body that the row would have in this version."""
-        arrays = self.decode(*join([row]), range(len(self.columns)), checked=True)
+    def equal_rows(self, stored: list[bytes], rows: Encoded) -> npt.NDArray[np.bool_]:
+        """Where `rows`, of this version, have the values of those stored, of any version.
+
+        b"" stands for no row, which equals none. What is found equal has the right checksum.
+        Checksums tell most rows that differ, so that where none is equal hardly anything is
+        compared. Raises `Damaged`.
+        """
+        if len(stored) <= _FEW:
+            pairs = zip(stored, rows.rows.to_pylist(), strict=True)
+            return np.array([self._is_intact_and_equal(*pair) for pair in pairs], np.bool_)
+        lengths = np.fromiter(map(len, stored), np.int64, len(stored))
+        most = 2 * rows.lengths.astype(np.int64) + _ROOM_FOR_NULLS
+        if (lengths > most).any():
+            lengths[lengths > most] = 0
+            stored = [row if length else b"" for row, length in zip(stored, lengths, strict=True)]
+        whole = pa.array(stored, pa.binary())
+        data, starts = data_of(whole), offsets_of(whole)[:-1].astype(np.int64)
+        places = np.flatnonzero(lengths)
+        starts = starts[places]
+        heads = heads_of(data, starts)
+        kinds = kinds_of(heads)
+        own = kinds == _kind(self.version)
+        checksums = rows.checksums(places, versions_in(data, starts))
+        equal = np.zeros(len(stored), np.bool_)
+        for chosen in (own & (heads >> np.uint64(32) == checksums), ~own):
+            if chosen.any():
+                mine = places[chosen]
+                theirs = _taken(whole, mine)
+                if not own[chosen].all():
+                    self.check(data_of(theirs), offsets_of(theirs)[:-1].astype(np.int64))
+                newest = max(map(_version, np.unique(kinds[chosen]).tolist()))
+                equal[mine] = self._equal_values(theirs, _taken(rows.rows, mine), newest)
+        return equal
+
+    def _is_intact_and_equal(self, stored: bytes, row: bytes) -> bool:
+        if not stored:
+            return False
+        check_row(stored)
+        return self.are_equal(stored, row)
+
+    def _equal_values(
+        self, one: pa.BinaryArray, other: pa.BinaryArray, newest: int
+    ) -> npt.NDArray[np.bool_]:
+        """Where rows have equal values, of versions up to the newest."""
+        now = self._knowing(newest)
+        found = pc.equal(now._renewed(one), now._renewed(other))
+        return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+    def _renewed(self, rows: pa.BinaryArray) -> pa.BinaryArray:
+        """The rows as this version has them, without versions and checksums."""
+        data, starts = data_of(rows), offsets_of(rows)[:-1].astype(np.int64)
+        if (kinds_of(heads_of(data, starts)) == _kind(self.version)).all():
+            return unstamped(rows)
+        arrays = self.decode(data, starts, range(len(self.columns)), checked=True)
         names = [column.name for column in self.columns]
-        return body(self.encode(pa.RecordBatch.from_arrays(arrays, names))[0].as_py())
+        return self.encode(pa.RecordBatch.from_arrays(arrays, names))
 
     def _knowing(self, version: int) -> TableCodec:
         """This codec, or the table's of now if the version is newer than this one."""
@@ -131,6 +189,10 @@ class TableCodec:
         if version > now.version:
             raise Damaged(f"a row has schema version {version}; the newest is {now.version}")
         return now
+
+
+def _taken(rows: pa.BinaryArray, places: Ints) -> pa.BinaryArray:
+    return rows if len(places) == len(rows) else rows.take(pa.array(places))
 
 
 def _kind(version: int) -> int:

@@ -18,8 +18,8 @@ from everview.intake.text import store_text
 from everview.intake.values import store_values
 from everview.schema import Column, TableSchema, is_nested
 
-# A dict, an iterable of dicts, an Arrow table or batch, a pandas or Polars frame, or anything
-# else that exports an Arrow stream.
+# A dict, an iterable of dicts, an Arrow table or batch, a pandas, Polars or Spark frame, or
+# anything else that exports an Arrow stream.
 Rows = Any
 # Says where the row at a position came from, for error messages.
 Where = Callable[[int], str]
@@ -129,12 +129,11 @@ def _take_apart(schema: TableSchema, rows: Rows, where: Where) -> tuple[int, dic
             name: (table.column(position), store_column) for name, position in matched.items()
         }
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
-        # of Spark's frames, and of Polars' lazy ones
-        makes = next((name for name in ("toArrow", "collect") if hasattr(rows, name)), None)
+        is_lazy = hasattr(rows, "collect")  # as Polars' lazy frames are
         raise WrongType(
             f"table {schema.name}: rows come as a dict, a list of dicts, an Arrow table or batch, "
-            f"or a pandas or Polars frame, not as {type(rows).__name__}"
-            + (f"; pass what its {makes}() gives" if makes else "")
+            f"or a pandas, Polars or Spark frame, not as {type(rows).__name__}"
+            + ("; pass what its collect() gives" if is_lazy else "")
         )
     listed = list(rows)
     return len(listed), _dict_columns(schema, listed, where, store_values)
@@ -146,6 +145,8 @@ def as_arrow(rows: Any) -> pa.Table | None:
         return rows
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
+    if type(rows).__module__.startswith("pyspark.") and hasattr(rows, "toArrow"):
+        return rows.toArrow()
     if not hasattr(rows, "__arrow_c_stream__"):
         return None
     if "Object" in map(str, getattr(rows, "dtypes", ())):

@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview import errors
 from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
-from everview.run import check_engine, workers
+from everview.run import check_engine, starting, workers
 from everview.run.apart import Processes
 from everview.run.asking import ask
 from everview.run.failures import cause, engine_failed, is_of_the_engine
@@ -292,7 +292,8 @@ def _spark() -> SparkSession:
     try:
         found = SparkSession.active()
     except PySparkRuntimeError:
-        found = _launch()
+        with starting.told():
+            found = _launch()
     if isinstance(found, SparkSession):
         return found.newSession()
     return _connect(found.client._builder)

@@ -21,7 +21,7 @@ from everview.plan.keys import view_key
 from everview.plan.nodes import Node, node_of
 from everview.plan.rules import improve
 from everview.result import Result
-from everview.schema import LONGEST_NAME
+from everview.schema import LONGEST_NAME, check_visible
 from everview.sql.creation import Creation, Definition
 from everview.sql.parsing import Statement
 
@@ -70,6 +70,7 @@ def _created(db: Database, creation: Creation) -> Result:
 
 
 def _check_name(name: str) -> None:
+    check_visible("view", name)
     if not 1 <= len(name.encode()) <= LONGEST_NAME:
         raise InvalidSql(f"{shown(name)} can't be the name of a view; use 1 to 255 bytes")
 
@@ -142,6 +143,8 @@ def _planned(db: Database, definition: Definition, views: Mapping[str, Document]
     improved = found.plan if definition.is_full else _improved(db, found.plan, named)
     plan = inline_views(improved, plans)
     _check_size(plan)
+    for column in found.plan.columns:
+        check_visible("column", column.name)
     return {
         **definition.to_document(),
         "plan": plan.text,

@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from everview.errors import DataError, InvalidSql, UnsupportedSql
 from everview.intake import rows_to_arrow
-from everview.result import Result, count_rows
+from everview.result import Result, count_rows, count_unchanged
 from everview.schema import Column, TableSchema, quoted
 from everview.sql.definitions import table_name
 from everview.sql.literals import plain_rows
@@ -49,7 +49,8 @@ def insert(db: Database, statement: Statement) -> Result:
         given = _table_of(schema, columns, rows)
     else:
         given = _insert_query(db, statement, schema, columns, named)
-    return _done(db.table(schema.name).put(given).rows, "inserted")
+    report = db.table(schema.name).put(given)
+    return _done(report.rows, "inserted", count_unchanged(report.unchanged))
 
 
 def update(db: Database, statement: Statement) -> Result:
@@ -72,7 +73,8 @@ def update(db: Database, statement: Statement) -> Result:
     if moved:
         _move(db, schema, pa.table(found.columns[width:], names=list(schema.key)), after)
     elif after.num_rows:
-        db.table(schema.name).put(after)
+        report = db.table(schema.name).put(after)
+        return _done(report.rows, "updated", count_unchanged(report.unchanged, "so"))
     return _done(after.num_rows, "updated")
 
 
@@ -104,8 +106,8 @@ def _has_more(tree: exp.Expr, *known: str) -> bool:
     return any(value for name, value in tree.args.items() if name not in known)
 
 
-def _done(count: int, what: str) -> Result:
-    return Result(message=f"{count_rows(count)} {what}", count=count)
+def _done(count: int, what: str, besides: str = "") -> Result:
+    return Result(message=f"{count_rows(count)} {what}{besides}", count=count)
 
 
 def _insert_columns(schema: TableSchema, names: list[exp.Expr] | None) -> list[Column]:

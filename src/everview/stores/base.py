@@ -12,6 +12,8 @@ Durable.  A write that returned survives a crash of the process; of the machine 
 Ordered.  Changes of one region carry sequences 1, 2, 3, ... without holes, in commit order; the
           versions of one key lie in one region and so in order. Between regions there is none.
           Of several rows with one key in a batch the last counts, and one change is logged.
+          A row that is put as it is there already is no change: it is not written, its version
+          stays, and the log does not grow.
 Shared.   Any number of processes and threads may read and write at once. Readers see committed
           states, are never blocked once they are open, and block no one. Writers of one region
           take turns, writers of different regions do not wait for each other.
@@ -43,10 +45,12 @@ BATCH_ROWS = 8_192
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What a write did: rows changed, and the last sequence it wrote in each region touched."""
+    """What a write did: rows changed, the last sequence it wrote in each region it changed, and how
+    many rows were there already as they were put."""
 
     rows: int
     sequences: Mapping[int, int]
+    unchanged: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ class Write:
     """One region's part of a write, as observers see it; a large write comes in several.
 
     `before` and `after` have one row for each changed key, NULL where there is none: before for
-    a new row, after for a deleted one. They are decoded when first looked at.
+    a new row, after for a deleted one. `unchanged` has the rows that were put as they are there
+    already; for these nothing is written. A part of a put that changes nothing is a write with no
+    sequences. All are decoded when first looked at.
     """
 
     def __init__(
@@ -81,6 +87,8 @@ class Write:
         sequences: range,
         before: Callable[[], pa.StructArray],
         after: Callable[[], pa.StructArray],
+        unchanged: Callable[[], pa.StructArray],
+        unchanged_rows: int,
     ) -> None:
         self.table = table
         self.region = region
@@ -88,6 +96,8 @@ class Write:
         self.sequences = sequences
         self._before = before
         self._after = after
+        self._unchanged = unchanged
+        self.unchanged_rows = unchanged_rows
 
     @cached_property
     def before(self) -> pa.StructArray:
@@ -96,6 +106,10 @@ class Write:
     @cached_property
     def after(self) -> pa.StructArray:
         return self._after()
+
+    @cached_property
+    def unchanged(self) -> pa.StructArray:
+        return self._unchanged()
 
 
 class Observer:
@@ -185,7 +199,11 @@ class Store(ABC):
 
     @abstractmethod
     def put(self, table: str, rows: pa.Table) -> WriteReport:
-        """Insert or replace whole rows. Every row is one change with its before-image."""
+        """Insert or replace whole rows. Every row is one change with its before-image, except
+        those that are there already with equal values: these are not written.
+
+        Values are compared, so a row from before columns were added equals one with NULL there.
+        """
 
     @abstractmethod
     def delete(self, table: str, keys: pa.Table) -> WriteReport:
@@ -206,7 +224,8 @@ class Store(ABC):
         With `version`, the stored row's version must equal it; 0 means no row is stored. Without,
         the stored row must equal `expected` value by value; None means no row is stored. Returns
         the new version (for a delete: the sequence of the change), or None and no change if the
-        test failed.
+        test failed. A row that passes is written even if it equals the stored one: of several who
+        test for one version, one alone succeeds.
         """
 
     @abstractmethod

@@ -85,7 +85,8 @@ Epoch = dict[str, TableChanges]
 
 
 def apply(db: Database, epoch: Epoch) -> int:
-    """Put and delete what the epoch says; returns the number of changes."""
+    """Put and delete what the epoch says; returns the number of changes, which is smaller than the
+    epoch where a new value is the old one."""
     changes = 0
     for name, table in epoch.items():
         changes += db.table(name).put(table.puts).rows if table.puts.num_rows else 0

@@ -245,6 +245,14 @@ class Environment:
             except lmdb.MapFullError:
                 self.grow()
 
+    def confirm(self) -> None:
+        """Make what others have written as durable as if this process had written it."""
+        if self.durability == "always":
+            try:
+                self.lmdb.sync(True)
+            except lmdb.Error as error:
+                raise self._failure(error) from error
+
     def _begin(self, write: bool) -> lmdb.Transaction:
         while True:
             self._enter()

@@ -73,28 +73,29 @@ class Region:
         value = txn.get(_LAST, db=self._meta)
         return 0 if value is None else int(_NUMBER.unpack(value)[0])
 
-    def write(self, txn: lmdb.Transaction, part: Part) -> Iterator[Write]:
-        """Apply a part, piece by piece, each of which is yielded as the `Write` it was."""
+    def write(self, txn: lmdb.Transaction, part: Part, equal_too: bool = False) -> Iterator[Write]:
+        """Apply a part, piece by piece, each of which is yielded as the `Write` it was.
+
+        Rows that are put as they are there already are written only if `equal_too`. Raises
+        `AppendOnly`.
+        """
+        append_only = self.layout.schema.append_only
         for keys, after in part.pieces:
-            before = self._existing(txn, keys)
-            if self.layout.schema.append_only and any(before):
-                keys, after = self._added(keys, before, after)
-                before = [b""] * len(keys)
-                if not keys:
-                    continue
-            first = self.last(txn) + 1
+            before, unchanged = self._existing(txn, keys), list[bytes]()
+            if any(before):
+                if after is not None and (append_only or not equal_too):
+                    keys, before, after, unchanged = self._without_equal(keys, before, after)
+                self._check_existing(keys, before)
+                if append_only and any(before):
+                    self._refuse(next(filter(None, before)), after is not None)
             if after is None:
                 keys = [key for key, old in zip(keys, before, strict=True) if old]
                 before = [old for old in before if old]
-                for key in keys:
-                    txn.delete(key, db=self.rows)
-            else:
-                after.stamp(first)
-                self._put(txn, keys, after.rows.to_pylist())
-            if not keys:
+            if not keys and not unchanged:
                 continue
-            log.append(txn, self._log, self.layout.schema.version, first, before, after)
-            txn.put(_LAST, _NUMBER.pack(first + len(keys) - 1), db=self._meta)
+            first = self.last(txn) + 1
+            if keys:
+                self._apply(txn, first, keys, before, after)
             yield Write(
                 self.layout.schema,
                 self.number,
@@ -102,22 +103,50 @@ class Region:
                 range(first, first + len(keys)),
                 partial(self._decode, before),
                 partial(self._decode_after, len(keys), after),
+                partial(self._decode, unchanged),
+                len(unchanged),
             )
 
-    def _added(
-        self, keys: list[bytes], before: list[bytes], after: Encoded | None
-    ) -> tuple[list[bytes], Encoded | None]:
-        """Of what is to be put those rows that are new; others must be as those that are there.
+    def _without_equal(
+        self, keys: list[bytes], before: list[bytes], after: Encoded
+    ) -> tuple[list[bytes], list[bytes], Encoded, list[bytes]]:
+        """What is left to put, and the rows that are there already as they are put.
 
-        Raises `AppendOnly`.
+        These need no other check: with its checksum, such a row has the key that it is under.
         """
-        rows = [b""] * len(keys) if after is None else after.rows.to_pylist()
-        for old, new in zip(before, rows, strict=True):
-            if old and not (new and self.layout.rows.are_equal(old, new)):
-                self._refuse(old, bool(new))
-        new_ones = [i for i, old in enumerate(before) if not old]
-        chosen = None if after is None else Encoded(after.rows.take(pa.array(new_ones, pa.int64())))
-        return [keys[i] for i in new_ones], chosen
+        with locating(self):
+            equal = self.layout.rows.equal_rows(before, after)
+        if not equal.any():
+            return keys, before, after, []
+        places = np.flatnonzero(~equal)
+        return (
+            [keys[place] for place in places.tolist()],
+            [before[place] for place in places.tolist()],
+            after.choose(places),
+            [before[place] for place in np.flatnonzero(equal).tolist()] if len(places) else before,
+        )
+
+    def _check_existing(self, keys: list[bytes], before: list[bytes]) -> None:
+        """A damaged row must not get into the log as if it were right."""
+        self.check_keys([item for item in zip(keys, before, strict=True) if item[1]])
+
+    def _apply(
+        self,
+        txn: lmdb.Transaction,
+        first: int,
+        keys: list[bytes],
+        before: list[bytes],
+        after: Encoded | None,
+    ) -> None:
+        """Write rows, or delete them, and their changes, which have sequences first, ..."""
+        if after is None:
+            for key in keys:
+                txn.delete(key, db=self.rows)
+        else:
+            after.stamp(first)
+            self._put(txn, keys, after.rows.to_pylist())
+        log.append(txn, self._log, self.layout.schema.version, first, before, after)
+        txn.put(_LAST, _NUMBER.pack(first + len(keys) - 1), db=self._meta)
 
     def _refuse(self, row: bytes, changed: bool) -> None:
         schema, found = self.layout.schema, self._decode([row])[0].as_py()
@@ -137,7 +166,7 @@ class Region:
         return log.image(self.layout.rows, self.layout.all_columns, data, starts, lengths)
 
     def _existing(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[bytes]:
-        """The rows stored under sorted keys, b"" where there is none."""
+        """The rows stored under sorted keys, not checked yet; b"" where there is none."""
         cursor = txn.cursor(self.rows)
         if not cursor.last():
             return [b""] * len(keys)
@@ -145,7 +174,6 @@ class Region:
             self.check_keys([cursor.item()])
             return [b""] * len(keys)
         found: list[Item] = cursor.getmulti(keys)
-        self.check_keys(found)  # a damaged row must not get into the log as if it were right
         if len(found) == len(keys):
             return [row for _, row in found]
         stored = dict(found)

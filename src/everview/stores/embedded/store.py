@@ -44,7 +44,7 @@ from everview.errors import (
     WrongKey,
 )
 from everview.intake import keys_to_arrow
-from everview.schema import Column, TableSchema
+from everview.schema import Column, TableSchema, check_visible
 from everview.stores.base import (
     BATCH_ROWS,
     DELETE,
@@ -191,6 +191,8 @@ class EmbeddedStore(Store):
         return [self._region(layout, number) for number in range(layout.schema.regions)]
 
     def create_table(self, schema: TableSchema) -> None:
+        check_visible("table", schema.name)
+        _check_columns(schema.columns)
         self._observers.load(schema)
         self._catalog_to_write.create(schema, self._create_regions)
 
@@ -206,6 +208,7 @@ class EmbeddedStore(Store):
         self._let_go_of_dropped()
 
     def add_columns(self, table: str, columns: Sequence[Column]) -> None:
+        _check_columns(columns)
         self._catalog_to_write.change(table, lambda schema: schema.with_columns(columns))
 
     def describe(self, table: str) -> TableSchema:
@@ -569,6 +572,11 @@ class EmbeddedStore(Store):
             if self._process == os.getpid():
                 self._let_go()
             self._unlock()
+
+
+def _check_columns(columns: Iterable[Column]) -> None:
+    for column in columns:
+        check_visible("column", column.name)
 
 
 def _release(catalog: Environment, regions: dict[str, Environment]) -> None:

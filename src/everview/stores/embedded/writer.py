@@ -8,7 +8,7 @@ ring.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -112,14 +112,18 @@ class Writer:
             for group in [parts] if together else [[part] for part in parts]:
                 self._together(group)
         except Exception as error:
-            if any(self._committed.values()):
-                raise self._partial(error) from error
+            applied = _last_sequences(write for part in self._committed.values() for write in part)
+            if applied:
+                raise self._partial(error, applied) from error
             raise
         writes = [write for written in self._committed.values() for write in written]
+        for region in {write.region for write in writes}.difference(_last_sequences(writes)):
+            self._open_region(self._layout, region).environment.confirm()
         tell(self._observers, writes)
         return WriteReport(
             rows=sum(len(write.sequences) for write in writes),
-            sequences={write.region: write.sequences[-1] for write in writes},
+            sequences=_last_sequences(writes),
+            unchanged=sum(write.unchanged_rows for write in writes),
         )
 
     def _together(self, parts: list[Part]) -> None:
@@ -145,7 +149,7 @@ class Writer:
                 txn = commits.enter_context(region.environment.writing())
                 if self._test is not None and not self._test(txn, region):
                     continue
-                for write in region.write(txn, part):
+                for write in region.write(txn, part, equal_too=self._test is not None):
                     ask(self._observers, write)
                     writes.append(write)
 
@@ -161,13 +165,15 @@ class Writer:
         if kind is None:
             self._committed[region] = writes
 
-    def _partial(self, error: Exception) -> PartialWrite:
-        applied = {
-            region: writes[-1].sequences[-1] for region, writes in self._committed.items() if writes
-        }
+    def _partial(self, error: Exception, applied: dict[int, int]) -> PartialWrite:
         written = ", ".join(map(str, sorted(applied)))
         return PartialWrite(
             f"table {self._layout.schema.name}: what belongs into region {written} was written and "
             f"stays, the rest of this write was not: {error}. The same write again completes it.",
             applied,
         )
+
+
+def _last_sequences(writes: Iterable[Write]) -> dict[int, int]:
+    """The last sequence in each region that was changed."""
+    return {write.region: write.sequences[-1] for write in writes if write.sequences}

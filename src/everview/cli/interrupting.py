@@ -1,0 +1,71 @@
+"""Ctrl-C in a process that is a command's own: 130 at any moment, and no traceback.
+
+While a command works, Ctrl-C is a KeyboardInterrupt in the main thread. Python prints one that
+comes in the middle of a destructor or a callback, and forgets it: here it is raised again. Once the
+command has ended, a first Ctrl-C changes nothing. Threads that an interrupted command leaves
+behind, such as one that waits for a JVM, do not see Python being taken apart under them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+INTERRUPTED = 130
+_MOMENT = 0.01  # seconds
+
+
+def begin() -> None:
+    """From now on Ctrl-C is a KeyboardInterrupt, wherever it comes."""
+    sys.unraisablehook = _raise_again
+    signal.signal(signal.SIGALRM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code is _raise_again.__code__:  # it would be lost in there
+            signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def end(code: int) -> NoReturn:
+    """Tidy up and end the process; a second Ctrl-C meanwhile ends it at once."""
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, _once_more)
+    if code == INTERRUPTED:  # of what fails now, nobody needs to hear
+        sys.excepthook = sys.unraisablehook = _be_quiet
+        threading.excepthook = _be_quiet
+    atexit._run_exitfuncs()
+    _end_at_once(code)
+
+
+def _once_more(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, lambda number, frame: _end_at_once(INTERRUPTED))
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """Python takes back its handling of signals before it has ended; so it is not asked to."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, RuntimeError):
+            stream.flush()
+    os._exit(code)
+
+
+def _be_quiet(*failed: Any) -> None:
+    pass

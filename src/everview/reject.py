@@ -1,0 +1,133 @@
+"""Rows that a load puts aside since they don't fit, in a file that can be mended and loaded again.
+
+The file has each row as it was, and before it its line and the reason: CSV for rows of CSV, else
+JSON lines. It is written and synced before other rows of the same piece are put, so that a crash
+loses none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import pyarrow as pa
+
+from everview.closing import Closing
+from everview.errors import DataError
+from everview.schema import TableSchema
+
+LINE, REASON, TEXT = "rejected_line", "rejected_reason", "rejected_text"
+
+
+class Piece(ABC):
+    """Some rows of a file. Only if they don't all fit are they looked at one by one."""
+
+    @abstractmethod
+    def whole(self) -> pa.Table:
+        """All rows as the table's. Raises `DataError`."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def part(self, start: int, stop: int) -> pa.Table:
+        """Some rows as the table's. Raises `DataError`."""
+
+    @abstractmethod
+    def text(self, row: int) -> tuple[int, bytes]:
+        """A row's line, or its number in a file without lines, and its text."""
+
+
+class Rejects(Closing):
+    """The file of rows that were put aside; there is none until there are some."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.count = 0
+        self._file: IO[bytes] | None = None
+        self._header: bytes | None = None
+        self._delimiter = b""
+        if os.path.exists(self.path):
+            raise DataError(
+                f"{self.path} is there already; mend its rows and load them, then remove it, or "
+                "name another file for rejected rows"
+            )
+        if self.path.endswith(".gz"):
+            raise DataError(f"{self.path}: rejected rows are written as plain text; leave out .gz")
+
+    def begin(self, path: str, header: bytes = b"", delimiter: str = "") -> None:
+        """What comes next are rows of a file of CSV with this header; without one, JSON objects."""
+        if self._header not in (None, header):
+            raise DataError(
+                f"{path} has other columns or another format than files before it, and the file "
+                "of rejected rows has only one; load it by itself"
+            )
+        self._header, self._delimiter = header, delimiter.encode()
+
+    def add(self, rows: Sequence[tuple[int, bytes, str]]) -> None:
+        """Put rows aside: line, text and reason of each."""
+        if self._file is None:
+            self._file = open(self.path, "xb")  # noqa: SIM115
+            if self._header:
+                self._file.write(self._csv(LINE, self._header, REASON))
+        for line, text, reason in rows:
+            made = self._csv(str(line), text, reason) if self._header else _json(line, text, reason)
+            self._file.write(made)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.count += len(rows)
+
+    def _csv(self, line: str, text: bytes, reason: str) -> bytes:
+        quoted = reason if reason == REASON else '"' + reason.replace('"', '""') + '"'
+        cells = [line.encode(), quoted.encode(errors="replace"), text.rstrip(b"\r\n")]
+        return self._delimiter.join(cells) + b"\n"
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _json(line: int, text: bytes, reason: str) -> bytes:
+    """The object with two fields before its own; what is no object, as text."""
+    fields = json.dumps({LINE: line, REASON: reason}, ensure_ascii=False)[:-1]
+    begun, text = fields.encode(errors="replace"), text.strip()
+    if not text.startswith(b"{"):
+        shown = json.dumps(text.decode(errors="replace"), ensure_ascii=False)
+        return begun + f', "{TEXT}": {shown}}}\n'.encode()
+    rest = text[1:].lstrip()
+    return begun + (b"" if rest.startswith(b"}") else b", ") + rest + b"\n"
+
+
+def without_reasons(schema: TableSchema, names: list[str]) -> list[str]:
+    """The names without those that rejected rows have before their own."""
+    return [name for name in names if name not in (LINE, REASON) or schema.has(name)]
+
+
+def fitting(piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    """The rows of a piece that fit, in their order; the others are put aside before that."""
+    try:
+        tables = [piece.whole()]
+    except DataError:
+        found: list[tuple[int, bytes, str]] = []
+        tables = list(_halved(piece, 0, piece.count(), found))
+        if found:
+            rejects.add(found)
+    yield from (table for table in tables if table.num_rows)
+
+
+def _halved(
+    piece: Piece, start: int, stop: int, found: list[tuple[int, bytes, str]]
+) -> Iterator[pa.Table]:
+    try:
+        yield piece.part(start, stop)
+    except DataError as error:
+        if stop - start == 1:
+            found.append((*piece.text(start), " ".join(str(error).split())))
+            return
+        middle = (start + stop) // 2
+        yield from _halved(piece, start, middle, found)
+        yield from _halved(piece, middle, stop, found)

@@ -1,0 +1,44 @@
+"""What a user is told while Spark's JVM starts: it takes a while, once for a process.
+
+On a terminal it is a line on standard error, in a notebook one of the cell's output; a program that
+nobody watches says nothing. A command line that shows itself what it waits for says it there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+TEXT = "starting Spark, once for this process; that takes 7 to 35 seconds"
+
+tells_itself = False  # whether who runs this process shows what it waits for
+is_starting = False
+_was_told = False
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Tell, the first time, that Spark starts inside the block."""
+    global is_starting, _was_told
+    if not (tells_itself or _was_told):
+        _tell()
+    is_starting = _was_told = True
+    try:
+        yield
+    finally:
+        is_starting = False
+
+
+def _tell() -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"{TEXT} ...", file=sys.stderr, flush=True)
+    elif _is_notebook():
+        print(f"{TEXT} ...", flush=True)
+
+
+def _is_notebook() -> bool:
+    """Whether this is the process of a notebook; IPython is not imported to find out."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
