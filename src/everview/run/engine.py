@@ -39,6 +39,7 @@ from everview import errors
 from everview.errors import EngineFailed, EngineUnavailable, EverviewError, InvalidSql, SqlError
 from everview.run import check_engine, workers
 from everview.run.apart import Processes
+from everview.run.dialect import is_of_sail
 from everview.run.programs import Programs
 from everview.run.rounds import spellings
 from everview.run.source import SailDataSource
@@ -371,6 +372,7 @@ def _sail() -> SparkSession:
     # has no more
     session.client.disable_reattachable_execute()
     session.dataSource.register(SailDataSource)
+    is_of_sail(session)
     # now it listens for Ctrl-C too, and would stop in the middle of what Python still wants to do;
     # unlike signal.signal, this may be called in any thread
     ctypes.pythonapi.PyOS_setsig(signal.SIGINT, interrupted)
