@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from everview.plan.dialects import on_spark
 from everview.plan.keys import unique_key
 from everview.plan.nodes import (
     Aggregate,
@@ -325,7 +326,8 @@ def _share(rows: float, sample: pa.Table, taken: int) -> float:
 
 def not_null(node: Filter) -> list[str] | None:
     """The columns whose NULLs a filter takes away; None if it does anything else."""
-    found = [_NOT_NULL.fullmatch(part.strip(" ()")) for part in node.condition.split(" AND ")]
+    parts = on_spark(node.condition).split(" AND ")
+    found = [_NOT_NULL.fullmatch(part.strip(" ()")) for part in parts]
     return [part[1] for part in found if part] if all(found) else None
 
 

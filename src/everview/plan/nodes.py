@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 
 from everview.plan.conditions import Condition
+from everview.plan.dialects import on_spark
 from everview.schema import Column, unquoted
 
 
@@ -166,7 +167,7 @@ class Filter(Node):
     condition: str
 
     def label(self) -> str:
-        return f"filter {self.condition}"
+        return on_spark(f"filter {self.condition}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,7 +181,7 @@ class Project(Node):
     def label(self) -> str:
         made = zip(self.expressions, self.names(), strict=True)
         texts = [text if unquoted(text) == name else f"{text} AS {name}" for text, name in made]
-        return f"project {', '.join(texts)}"
+        return on_spark(f"project {', '.join(texts)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,7 +194,8 @@ class Generate(Node):
     generator: str
 
     def label(self) -> str:
-        return f"generate {self.generator} AS {', '.join(self.names()[len(self.kept) :])}"
+        made = ", ".join(self.names()[len(self.kept) :])
+        return on_spark(f"generate {self.generator} AS {made}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -342,7 +344,8 @@ class Recompute(Node):
     rows_stay: bool
 
     def label(self) -> str:
-        return f"{'window' if self.rows_stay else 'aggregate'} {', '.join(self.expressions)}"
+        what = "window" if self.rows_stay else "aggregate"
+        return on_spark(f"{what} {', '.join(self.expressions)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

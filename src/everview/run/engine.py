@@ -40,6 +40,7 @@ from everview.errors import EngineFailed, EngineUnavailable, EverviewError, Inva
 from everview.run import check_engine, starting, workers
 from everview.run.apart import Processes
 from everview.run.asking import ask
+from everview.run.dialect import is_of_sail
 from everview.run.failures import cause, engine_failed, is_of_the_engine
 from everview.run.programs import Programs
 from everview.run.rounds import spellings
@@ -393,6 +394,7 @@ def _sail() -> SparkSession:
     # has no more
     session.client.disable_reattachable_execute()
     session.dataSource.register(SailDataSource)
+    is_of_sail(session)
     # now it listens for Ctrl-C too, and would stop in the middle of what Python still wants to do;
     # unlike signal.signal, this may be called in any thread
     ctypes.pythonapi.PyOS_setsig(signal.SIGINT, interrupted)

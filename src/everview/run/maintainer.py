@@ -27,6 +27,7 @@ from everview.errors import (
     Overflow,
     SqlError,
     TooManyRows,
+    UnsupportedSql,
 )
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
@@ -450,7 +451,7 @@ def _placed(
 ) -> str:
     """What went wrong, and on which row, with a remedy; operators say so themselves."""
     what = " ".join(str(error).split("\n== SQL")[0].split())
-    if isinstance(error, Overflow | Damaged | TooManyRows | OutOfReach):
+    if isinstance(error, Overflow | Damaged | TooManyRows | OutOfReach | UnsupportedSql):
         return what
     tables = {table: store.describe(table) for table in view["tables"]}
     keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}

@@ -44,6 +44,7 @@ from everview.plan.nodes import (
 )
 from everview.run import workers
 from everview.run.asking import ask
+from everview.run.dialect import asked
 from everview.run.types import spark_type, struct
 from everview.run.workers import SHARD, SIDE, Step, Task
 from everview.schema import Column, quoted, sql_name, unquoted
@@ -199,18 +200,19 @@ class Program:
     ) -> DataFrame:
         """What the engine computes, one row or one group after another."""
         if isinstance(node, Filter):
-            return frame.where(node.condition)
+            return frame.where(asked(self._session, node.condition))
         placed = self._named([WEIGHT] if distribution(node) is None else [WEIGHT, SHARD])
         if isinstance(node, Generate):
             fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
-            made = self._f.expr(f"{node.generator} AS ({fresh})")
+            generator = asked(self._session, node.generator)
+            made = self._f.expr(f"{generator} AS ({fresh})")
             made_rows = frame.select(*self._named(node.kept), *placed, made)
             return made_rows.select(*self._named(node.names()), *placed)
         names = node.names()
         fixed = names[: len(names) - len(node.expressions)]
         made = [
             self._f.col(text) if unquoted(text) != text else self._f.expr(text)
-            for text in node.expressions
+            for text in (asked(self._session, one) for one in node.expressions)
         ]
         made = [one.alias(name) for one, name in zip(made, names[len(fixed) :], strict=True)]
         if isinstance(node, Project) or node.rows_stay:

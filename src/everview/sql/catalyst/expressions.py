@@ -9,6 +9,7 @@ from typing import Any
 from everview.errors import EverviewError, UnsupportedSql
 from everview.schema import Column, arrow_type
 from everview.sql.catalyst.building import Names, plain, unused
+from everview.sql.catalyst.checking import checked, least_literal
 from everview.sql.catalyst.spelling import PASSING, spelled
 from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
 
@@ -111,7 +112,9 @@ class Expressions:
         if kind(expression) == "NamedLambdaVariable":
             return self.reference(expression, self._variables[expression.exprId().id()])
         if kind(expression) == "Literal":
-            return self._readable(expression)
+            return least_literal(self, expression) or self._readable(expression)
+        if (other := checked(self, expression, replace, guards)) is not None:
+            return other
         children: list[Any] = []
         for place, child in enumerate(each(expression.children())):
             more = self._guards(kind(expression), children, place)

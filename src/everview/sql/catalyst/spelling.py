@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from everview.plan.dialects import either
 from everview.schema import quoted
-from everview.sql.catalyst.trees import each, kind
+from everview.sql.catalyst.checking import tried
+from everview.sql.catalyst.trees import each, kind, sql_type
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
@@ -33,6 +35,7 @@ _INVOKED = {
     "ExpressionImplUtils.isLuhnNumber": ("luhn_check", 1),
     "ExpressionImplUtils.quote": ("quote", 1),
 }
+_SMALL = ("TINYINT", "SMALLINT")  # for which Sail lacks try_add and the like
 _LONGEST = 2**31 - 1  # how long the rest of a text is said to be
 _FORGIVING = {
     "Add": "try_add",
@@ -109,7 +112,12 @@ def _forgiving(texts: Expressions, expression: Any, children: list[Any]) -> Any 
     if kind(expression) == "Divide" and kind(expression.dataType()).startswith("Double"):
         divisor = texts.function("nullif", [children[1], texts.constant(0)])
         return expression.withNewChildren(texts.sequence([children[0], divisor]))
-    return texts.function(_FORGIVING[kind(expression)], children)
+    made = texts.function(_FORGIVING[kind(expression)], children)
+    if kind(expression) in ("Add", "Subtract", "Multiply") and sql_type(expression) in _SMALL:
+        parts = [str(child.sql()) for child in children]
+        sail = tried(kind(expression), parts, sql_type(expression))
+        return texts.written(either(str(made.sql()), sail))
+    return made
 
 
 def _element(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:

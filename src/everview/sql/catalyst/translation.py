@@ -25,6 +25,7 @@ from everview.plan.nodes import (
 from everview.schema import Column, is_nested, quoted
 from everview.sql.catalyst.aggregates import aggregate
 from everview.sql.catalyst.building import Given, only, plain, project, unused
+from everview.sql.catalyst.checking import overflows
 from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.joins import join
 from everview.sql.catalyst.scalars import attached, compared
@@ -122,7 +123,7 @@ class Translation:
             return node
         parted: tuple[list[Any], list[Any]] = ([], [])
         for one in conditions:
-            parted[any(map(can_fail, walk(one)))].append(one)
+            parted[any(can_fail(part) or overflows(part) for part in walk(one))].append(one)
         safe, risky = parted
         texts = [self.expressions.text(one) for one in safe]
         texts += [self.expressions.text(one, safe) for one in risky]

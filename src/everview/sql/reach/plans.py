@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from everview.errors import OutOfReach
+from everview.plan.dialects import both
 from everview.plan.nodes import Constant, Filter, Generate, Node, Project, Recompute, Refresh
 from everview.sql.reach.queries import check_query
 from everview.sql.reach.tokens import REMEDY, Kind, check_calls, tokens
@@ -29,7 +30,8 @@ def check_node(node: Node) -> None:
     if isinstance(node, Refresh):
         check_query(node.query, [source.table for source in node.sources])
     for text in _texts(node):
-        _check_expression(text)
+        for asked in both(text):
+            _check_expression(asked)
 
 
 def _texts(node: Node) -> Iterator[str]:

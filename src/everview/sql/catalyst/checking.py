@@ -1,0 +1,172 @@
+"""Integers and casts that stop a view where Spark stops it, on Sail too.
+
+Sail's integers wrap around, and it compares `CAST(x AS INT) > 5` without the cast, whether or not
+x fits. It also computes every branch and every condition for every row. So Sail is asked for a
+whole tree of such operations in functions that give NULL where they fail; a NULL that comes from
+no NULL below it is raised as an error, in rows for which Spark would compute the tree.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from everview.plan.dialects import either, on_sail, on_spark
+from everview.sql.catalyst.trees import each, kind
+
+if TYPE_CHECKING:
+    from everview.sql.catalyst.expressions import Expressions
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+_EXACT = {"DECIMAL", *_BITS}
+_SIGNS = {"Add": " + ", "Subtract": " - ", "Multiply": " * "}
+_LONGEST = 100  # of an expression that an error shows
+_TRIED = {"Add": "try_add", "Subtract": "try_subtract", "Multiply": "try_multiply"}
+
+
+def overflows(expression: Any) -> bool:
+    """Whether there are values for which arithmetic or a cast has no result, by the types."""
+    if not _is_checked(expression):
+        return False
+    if kind(expression) == "Cast":
+        return not _fits(expression)
+    return _range(expression, clipped=False) != _range(expression)
+
+
+def checked(
+    texts: Expressions, expression: Any, replace: Callable[[Any], Any], guards: Sequence[Any]
+) -> Any | None:
+    """A tree of integer arithmetic and casts, in words for each engine; None if it is none, or no
+    part of it can overflow. `replace` and `guards` are those of `Expressions.rewrite`."""
+    if not any(map(overflows, _tree(expression))):
+        return None
+    tree = _Tree(texts, lambda leaf: texts.rewrite(leaf, replace, guards))
+    spark, type_ = on_spark(str(tree.rebuilt(expression).sql())), str(expression.dataType().sql())
+    tried = tree.tried(expression)
+    wanted = [f"({guard.sql()})" for guard in guards]
+    wanted += [f"({leaf}) IS NOT NULL" for leaf in dict.fromkeys(tree.nullable)]
+    said = f"[ARITHMETIC_OVERFLOW] {spark[:_LONGEST]} does not fit {type_}"
+    error = "raise_error('{}')".format(said.replace("\\", "\\\\").replace("'", "\\'"))
+    if wanted:
+        error = f"if({' AND '.join(wanted)}, {error}, NULL)"
+    return texts.written(either(spark, f"coalesce({tried}, {error})"))
+
+
+def least_literal(texts: Expressions, literal: Any) -> Any | None:
+    """The least number of a type, which Sail reads as a number that is too large, and its sign."""
+    type_ = str(literal.dataType().sql())
+    least = -(2 ** (_BITS[type_] - 1)) if type_ in _BITS else None
+    if least is None or literal.value() != least:
+        return None
+    return texts.written(either(str(literal.sql()), f"CAST('{least}' AS {type_})"))
+
+
+@dataclass
+class _Tree:
+    """The texts of a tree; `rewrite` is for its leaves, which `nullable` has of those that may be
+    NULL."""
+
+    texts: Expressions
+    rewrite: Callable[[Any], Any]
+    leaves: deque[str] = field(default_factory=deque)
+    nullable: list[str] = field(default_factory=list)
+
+    def rebuilt(self, expression: Any) -> Any:
+        """The tree over leaves that are rewritten, as Spark is asked it."""
+        if not _is_checked(expression):
+            leaf = self.rewrite(expression)
+            self.leaves.append(on_sail(str(leaf.sql())))
+            return leaf
+        children = [self.rebuilt(child) for child in each(expression.children())]
+        return expression.withNewChildren(self.texts.sequence(children))
+
+    def tried(self, expression: Any) -> str:
+        """The same tree, once it is rebuilt, as Sail is asked it: NULL where it overflows."""
+        if not _is_checked(expression):
+            leaf = self.leaves.popleft()
+            if expression.nullable():
+                self.nullable.append(leaf)
+            return leaf
+        name, type_ = kind(expression), str(expression.dataType().sql())
+        parts = [self.tried(child) for child in each(expression.children())]
+        may_fail = overflows(expression)
+        if name == "Cast":
+            return f"{'try_cast' if may_fail else 'CAST'}({parts[0]} AS {type_})"
+        if name == "UnaryMinus":
+            name, parts = "Subtract", [f"CAST(0 AS {type_})", *parts]
+        return tried(name, parts, type_) if may_fail else f"({_SIGNS[name].join(parts)})"
+
+
+def tried(operation: str, parts: Sequence[str], type_: str) -> str:
+    """Arithmetic of integers as Sail is asked it: NULL where it overflows."""
+    if type_ in ("INT", "BIGINT"):
+        return f"{_TRIED[operation]}({', '.join(parts)})"
+    wide = (f"CAST({part} AS INT)" for part in parts)
+    return f"try_cast({_SIGNS[operation].join(wide)} AS {type_})"
+
+
+def _tree(expression: Any) -> Iterator[Any]:
+    """The operations of the tree that an expression is the top of."""
+    if _is_checked(expression):
+        yield expression
+        for child in each(expression.children()):
+            yield from _tree(child)
+
+
+def _is_checked(expression: Any) -> bool:
+    """Whether Spark checks its result, and we do on Sail."""
+    name = kind(expression)
+    if name == "Cast":
+        from_text = kind(expression.child().dataType()).startswith(("String", "Boolean"))
+        exact = str(expression.dataType().sql()).split("(")[0] in _EXACT
+        return exact and not from_text and str(expression.evalMode()) == "ANSI"
+    if name == "UnaryMinus":
+        return bool(expression.failOnError()) and str(expression.dataType().sql()) in _BITS
+    if name not in _SIGNS or str(expression.dataType().sql()) not in _BITS:
+        return False
+    return str(expression.evalMode()) == "ANSI"
+
+
+def _fits(cast: Any) -> bool:
+    """Whether every value of what is cast has one in the new type."""
+    source, target = str(cast.child().dataType().sql()), str(cast.dataType().sql())
+    if source in _BITS and target in _BITS:
+        low, high = _range(cast.child())
+        least, greatest = _of_type(target)
+        return least <= low and high <= greatest
+    return bool(cast.canUpCast(cast.child().dataType(), cast.dataType()))
+
+
+def _range(expression: Any, clipped: bool = True) -> tuple[int, int]:
+    """The least and the greatest that an integer can be; unclipped, before it has to fit."""
+    own = _of_type(str(expression.dataType().sql()))
+    name = kind(expression)
+    if name == "Literal" and expression.value() is not None:
+        return expression.value(), expression.value()
+    if name == "Cast" and str(expression.child().dataType().sql()) in _BITS:
+        found = _range(expression.child())
+    elif name in _SIGNS or name == "UnaryMinus":
+        found = _computed(name, [_range(child) for child in each(expression.children())])
+    else:
+        return own
+    return (max(found[0], own[0]), min(found[1], own[1])) if clipped else found
+
+
+def _computed(name: str, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+    low, high = ranges[0]
+    if name == "UnaryMinus":
+        return -high, -low
+    least, greatest = ranges[1]
+    if name == "Add":
+        return low + least, high + greatest
+    if name == "Subtract":
+        return low - greatest, high - least
+    corners = [one * other for one in (low, high) for other in (least, greatest)]
+    return min(corners), max(corners)
+
+
+def _of_type(type_: str) -> tuple[int, int]:
+    bound = 2 ** (_BITS[type_] - 1)
+    return -bound, bound - 1
