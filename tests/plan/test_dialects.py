@@ -47,3 +47,8 @@ def test_what_sail_is_asked_is_checked_for_what_it_reaches_too() -> None:
     for text in (either("a", "reflect('A', 'b')"), either("reflect('A', 'b')", "a")):
         with pytest.raises(OutOfReach, match="reflect"):
             check_node(Project((a,), below, (text,)))
+
+
+def test_texts_of_users_that_look_alike_stay_as_they_are() -> None:
+    text = "concat('/*on spark*/', a, '/*on sail: b*/')"
+    assert (on_spark(text), on_sail(text)) == (text, text)

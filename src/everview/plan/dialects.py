@@ -11,8 +11,8 @@ import re
 
 from everview.errors import UnsupportedSql
 
-_SPARK, _SAIL, _END = "/*on spark*/", "/*on sail: ", "*/"
-_BOTH = re.compile(r"/\*on spark\*/(.*?)/\*on sail: (.*?)\*/", re.DOTALL)
+_SPARK, _SAIL, _END = "/*\ue001on spark*/", "/*\ue001on sail: ", "*/"  # as nobody writes them
+_BOTH = re.compile(f"{re.escape(_SPARK)}(.*?){re.escape(_SAIL)}(.*?){re.escape(_END)}", re.DOTALL)
 _REFUSAL = re.compile(r"\[\[not on Sail: (.*?)\]\]", re.DOTALL)
 # within the comment, signs that would begin or end one
 _SAFE = {"/*": "/\ue000*", "*/": "*\ue000/"}
