@@ -45,7 +45,7 @@ def create(path: Path, engine: Engine) -> None:
         db.maintain()
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The maintainer is gone, in the middle of an epoch."""
 
 
@@ -63,7 +63,11 @@ class Shop(ev.Watcher):
         self.meanwhile: Callable[[], None] = lambda: None
         programs = SimpleNamespace(run=self._run, load=engine.programs.load)
         self.db._engine = SimpleNamespace(  # type: ignore[assignment]
-            name=engine.name, session=engine.session, programs=programs, told=engine.told
+            name=engine.name,
+            session=engine.session,
+            programs=programs,
+            told=engine.told,
+            answers=engine.answers,
         )
         self._record_commit()
 

@@ -134,7 +134,7 @@ def test_views_of_a_database_have_its_types_and_keys(tmp_path, monkeypatch):
     path = str(tmp_path / "shop.ev")
     with everview.open(path, create=True) as db:
         db.create_table("t", {"id": "INT", "customer": "STRING", "x": "DECIMAL(9,2)"}, "id")
-    monkeypatch.setattr(everview.Database, "views", lambda db: ["means"])
+    monkeypatch.setattr(everview.Database, "views", property(lambda db: ["means"]))
     monkeypatch.setattr(everview.Database, "view", lambda db, name: Average())
     with Recorder(tmp_path / "history") as recorder:
         for n in (1, 2, 3):
@@ -154,7 +154,7 @@ def test_columns_that_were_added_since_are_none_of_a_views(tmp_path, monkeypatch
     with everview.open(path, create=True) as db:
         db.create_table("T", {"id": "INT", "n": "INT"}, "id")
         db.create_table("u", {"id": "INT"}, "id").add_columns({"n": "INT"})
-    monkeypatch.setattr(everview.Database, "views", lambda db: ["pairs"])
+    monkeypatch.setattr(everview.Database, "views", property(lambda db: ["pairs"]))
     monkeypatch.setattr(everview.Database, "view", lambda db, name: Pairs())
     with Recorder(tmp_path / "history") as recorder:
         recorder.wrote("T", 1, {"id": 1, "n": 5}, 0, 1)

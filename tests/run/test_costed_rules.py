@@ -154,8 +154,8 @@ def test_explain_of_a_create_tells_what_it_would_cost(shop: ev.Database) -> None
     again = shop.explain(create.replace("summed AS", "again AS"), json=True)
     state = again["estimate"]["new_state"]["rows"]
     assert state == pytest.approx(len(shop.view("summed")), rel=0.2), "all but its rows is shared"
-    for _ in range(2):
-        change(shop, np.random.default_rng(1), {"orders": 100})
+    for seed in range(2):
+        change(shop, np.random.default_rng(seed), {"orders": 100})
         shop.maintain()
     tables = shop.explain(create.replace("summed AS", "again AS"), json=True)["estimate"]
     assert tables["rates"]["epochs"] == 2

@@ -165,7 +165,10 @@ class Engine:
         """The error as `readable` has it. A session that has ended is replaced by a new one."""
         text = f"{type(error).__name__}: {error}"
         if not _ENDED.search(text):
-            return engine_failed(self.name, error) if is_of_the_engine(text) else readable(error)
+            told = readable(error)
+            # what is ours, such as StoreFull, says so itself
+            failed = type(told) in (SqlError, InvalidSql) and is_of_the_engine(text)
+            return engine_failed(self.name, error) if failed else told
         fresh = start(self.name)
         self.session, self.programs = fresh.session, fresh.programs
         return EngineFailed(

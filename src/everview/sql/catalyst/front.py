@@ -110,8 +110,8 @@ class _Planner:
             return Translated(node, translation.order(plan, names), False)
         node = translation.view(translation.node(plan), plan, names)
         order = translation.order(plan, names)
-        check_plan(node)
         check_ordered(node, order)
+        check_plan(node)
         check_texts(self._spark, node)
         return Translated(node, order, bool(translation.choices))
 
