@@ -79,7 +79,7 @@ def test_ctrl_c_ends_a_command_with_130(
     command, seconds = (QUICK | LONG)[name]
     places = {"DB": str(shop), "ITEMS": str(tmp_path / "items.csv")}
     command = [places.get(word, word) for word in command]
-    count = 30 if is_long else 4
+    count = 30 if is_long else 3
     for number in range(count):
         # one in each part of the time, from when Python itself has started
         after = 0.1 + seconds * (number + random.random()) / count
