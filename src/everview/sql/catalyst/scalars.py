@@ -56,7 +56,7 @@ def compared(given: Translation, node: Node, condition: Any) -> Node:
         return texts.reference(part, found.name) if kind(part) == "ScalarSubquery" else None
 
     value = texts.typed("scalar", sides[1])
-    scalar = Project((value,), inner, (texts.cast(texts.rewrite(sides[1], replaced)),))
+    scalar = Project((value,), inner, (texts.cast(sides[1], texts.rewrite(sides[1], replaced)),))
     rows, (column,) = given.computed(node, [sides[0]], "compared")
     return only(Threshold(rows.columns, rows, scalar, column, comparison), node)
 

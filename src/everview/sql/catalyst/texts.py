@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from everview.delta import WEIGHT
 from everview.errors import UnsupportedSql
+from everview.plan.dialects import on_spark
 from everview.plan.nodes import Filter, Generate, Node, Project, Recompute
 from everview.schema import Column, quoted, sql_name
 
@@ -19,7 +20,7 @@ def check_texts(session: SparkSession, plan: Node) -> None:
     for node in plan.walk():
         if not isinstance(node, Filter | Project | Generate | Recompute):
             continue
-        made, given = _made(node), (*node.input.columns, _WEIGHT)
+        made, given = list(map(on_spark, _made(node))), (*node.input.columns, _WEIGHT)
         shown = ", ".join(f"CAST(NULL AS {sql_name(c.type)}) AS {quoted(c.name)}" for c in given)
         if _is_read(session, ", ".join(made), shown):
             continue
