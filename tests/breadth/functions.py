@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from random import Random
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -70,18 +71,18 @@ class Call:
     text: str
 
 
-def calls(spark: SparkSession) -> Iterator[Call]:
-    """Calls of every function; Spark may refuse any of them."""
-    for name, template in _OPERATORS.items():
+def calls(spark: SparkSession, each: int, step: int = 1) -> Iterator[Call]:
+    """So many calls of each function, or of every so-manieth; Spark may refuse any of them."""
+    for name, template in list(_OPERATORS.items())[::step]:
         yield from _operated(name, template)
-    for type_ in _TYPES:
+    for type_ in _TYPES[::step]:
         for column in POOLS:
             yield Call("cast", f"CAST({column}_1 AS {type_})")
             yield Call("try_cast", f"try_cast({column}_1 AS {type_})")
-    for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect():
-        name = row[0]
-        if re.fullmatch(r"\w+", name):
-            yield from _called(name, _examples(spark, name))
+    names = [row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()]
+    for name in sorted(name for name in names if re.fullmatch(r"\w+", name))[::step]:
+        made = list(_called(name, _examples(spark, name)))
+        yield from Random(name).sample(made, min(each, len(made)))
 
 
 def _operated(name: str, template: str) -> Iterator[Call]:

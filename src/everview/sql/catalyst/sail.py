@@ -73,6 +73,13 @@ def agreeing(
     return made if sail is None else texts.written(either(spark, sail))
 
 
+def ordinary(text: str) -> str:
+    """A double that on Sail must be neither -0.0 nor NaN."""
+    odd = f"isnan({text}) OR ({text} = 0 AND CAST({text} AS STRING) = '-0.0')"
+    why = "Sail takes NaN and -0.0 otherwise here; run this view with the engine spark"
+    return either(text, f"CASE WHEN {odd} THEN raise_error('{why}') ELSE {text} END")
+
+
 def _name(expression: Any) -> str:
     name = kind(expression)
     if name != "StaticInvoke":
