@@ -12,7 +12,7 @@ import everview as ev
 from everview.run.engine import Engine
 from tests.breadth.comparing import DIFFERS, EQUAL, REFUSED, Comparison, Verdict
 from tests.breadth.functions import Call, calls
-from tests.breadth.sail_page import EACH, PAGE, page
+from tests.breadth.sail_page import EACH
 
 STEP = 40  # of the functions, where not all are asked for
 # of what Sail's own answer is another, for some value: how it is asked now
@@ -28,13 +28,17 @@ REFUSALS = [
     *(
         "hash(dec_1)",
         "conv(str_1, 10, 16)",
-        "big_1 + big_2",
         "big_1 / 3",
         "map(str_1, 1, str_2, 2)",
     ),
     *("bround(dec_1, 1)", "initcap(str_1)", "substring(bin_1, 1, 1)", "CAST(ints_1 AS STRING)"),
 ]
-STOPPED = ["split(str_1, str_2)", "date_trunc('YEAR', ts_1)", "trunc(date_1, 'MM')"]
+STOPPED = [
+    "big_1 + big_2",
+    "split(str_1, str_2)",
+    "date_trunc('YEAR', ts_1)",
+    "trunc(date_1, 'MM')",
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +65,6 @@ def test_every_function_is_as_on_spark_or_is_not_answered(
     found = list(comparison.verdicts(asked))
     assert len(found) > 20
     assert wrong(found) == []
-    if is_long:
-        assert PAGE.read_text() == page(found), "python -m tests.breadth.sail_page writes it anew"
 
 
 def wrong(found: list[Verdict]) -> list[str]:

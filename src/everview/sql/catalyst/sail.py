@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
 
 _REALS = ("FLOAT", "DOUBLE")
-_MOST_DIGITS = 38
+_MOST_DIGITS = 38  # of a DECIMAL
 _OF_BIGDECIMAL = 34  # digits to which Java rounds when it negates
 _LINE = 57  # bytes that are a line of base64
 
@@ -156,9 +156,13 @@ def _decimal(asked: Asked) -> str | None:
         digits = asked.expression.dataType().precision()
         return refused("Spark rounds decimals here") if digits > _OF_BIGDECIMAL else None
     type_ = asked.expression.dataType()
-    if whole_digits(asked.expression) <= type_.precision() - type_.scale():
+    whole = type_.precision() - type_.scale()
+    if whole_digits(asked.expression) <= whole:
         return None
-    return refused(f"Sail does not stop where a DECIMAL has more than {_MOST_DIGITS} digits")
+    return asked.unless(
+        f"abs(CAST({asked.plain} AS DOUBLE)) < 1e{whole}D",
+        f"[NUMERIC_VALUE_OUT_OF_RANGE] a result may not fit {asked.type}",
+    )
 
 
 def whole_digits(expression: Any) -> int:
@@ -229,7 +233,7 @@ def _rounded(asked: Asked) -> str | None:
 
 
 def _sign(asked: Asked) -> str | None:
-    """-0.0 has a sign."""
+    """-0.0 stays as it is."""
     (part,) = asked.parts
     return f"CASE WHEN {part} = 0 THEN {part} ELSE {asked.plain} END"
 
@@ -319,6 +323,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(["Round", "Rint"], _rounded),
     "BRound": _refused("Sail rounds half to even otherwise"),
     "Signum": _sign,
+    "Log1p": _refused("Sail has another log1p near 0"),
     "Atan2": _angle,
     "Base64.encode": _base64,
     "Elt": _elt,
