@@ -29,8 +29,13 @@ def either(spark: str, sail: str) -> str:
 
 
 def not_on_sail(spark: str, why: str) -> str:
-    """Text for Spark alone. `why` says what Sail does, for the one who runs it there."""
-    return either(spark, f"[[not on Sail: {why}]]")
+    """Text for Spark alone."""
+    return either(spark, refused(why))
+
+
+def refused(why: str) -> str:
+    """In place of a text for Sail: `why` says what it does, for the one who runs it there."""
+    return f"[[not on Sail: {why}]]"
 
 
 def on_spark(text: str) -> str:

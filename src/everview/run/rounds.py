@@ -253,7 +253,7 @@ class Program:
             frames[f"table_{i}"] = rows.select(*self._named(source.names()))
             for name in sorted(spellings(self._session, source.table, node.query)):
                 called.append(f"{quoted(name)} AS (SELECT * FROM {{table_{i}}})")
-        query = node.query.replace("{", "{{").replace("}", "}}")
+        query = asked(self._session, node.query).replace("{", "{{").replace("}", "}}")
         self.shuffles = True  # as the query likes
         text = f"WITH {', '.join(called)} SELECT * FROM (\n{query}\n)"
         known = [source.table for source in node.sources]

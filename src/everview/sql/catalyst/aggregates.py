@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from everview.errors import UnsupportedSql
+from everview.plan.dialects import not_on_sail
 from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace, Touched
 from everview.schema import Column, quoted
 from everview.sql.catalyst.building import Given, project, same_bits, unused
+from everview.sql.catalyst.sail import ordinary
 from everview.sql.catalyst.scalars import attached
 from everview.sql.catalyst.trees import descending, each, kind, numbers, sql_type, value, walk
 
@@ -53,6 +55,7 @@ APPROXIMATE = {
     "BloomFilterAggregate": "a join",
 }
 _LISTS = ("CollectList", "CollectSet")
+_BY_BITS = {"Percentile", "Mode", "CollectSet"}  # in which Sail takes -0.0 and NaN otherwise
 _CHOICES = {
     *(*_LISTS, "First", "Last", "AnyValue", "MaxBy", "MinBy", "MaxMinByK", "ListAgg", "Mode"),
 }
@@ -216,9 +219,13 @@ class _Calls:
         """A column with an argument of a call; NULL where its FILTER doesn't hold."""
         texts, wanted = self.given.expressions, call.filter()
         column = texts.typed("argument", expression)
+        told_apart = kind(call.aggregateFunction()) in _BY_BITS
         if not wanted.isDefined():
-            return self.columns.name_of(texts.cast(expression), column)
+            text = texts.cast(expression)
+            text = ordinary(text) if told_apart and _is_real(expression) else text
+            return self.columns.name_of(text, column)
         text = texts.cast(expression, guards=[wanted.get()])
+        text = ordinary(text) if told_apart and _is_real(expression) else text
         text = f"CASE WHEN {texts.text(wanted.get())} THEN {text} END"
         return self.columns.name_of(text, replace(column, nullable=True))
 
@@ -289,6 +296,8 @@ class _Calls:
             return f"mode() WITHIN GROUP (ORDER BY {told[0][0]})"
         made = function.withNewChildren(texts.sequence(children))
         text = texts.aggregate(made, expression.isDistinct())
+        if kind(function) == "Percentile" and _is_percentile_of_its_own(expression):
+            return not_on_sail(text, "Sail counts values otherwise in this percentile")
         return f"sort_array({text})" if kind(function) in _LISTS else text
 
     def _listed_once(self, expression: Any, shown: Any, delimiter: Any, *orders: Any) -> str:
@@ -301,6 +310,20 @@ class _Calls:
         told = f"transform({told}, one -> CAST(one AS STRING))" if is_cast else told
         between = "''" if delimiter.value() is None else texts.text(delimiter)
         return f"CASE WHEN size({once}) > 0 THEN array_join({told}, {between}) END"
+
+
+def _is_real(expression: Any) -> bool:
+    return sql_type(expression) in ("FLOAT", "DOUBLE")
+
+
+def _is_percentile_of_its_own(call: Any) -> bool:
+    """Whether it has frequencies, or is of distinct values and several percentages."""
+    function = call.aggregateFunction()
+    often = function.frequencyExpression()
+    several_ = kind(function.percentageExpression().dataType()) == "ArrayType"
+    return not (kind(often) == "Literal" and often.value() == 1) or (
+        bool(call.isDistinct()) and several_
+    )
 
 
 def check_exact(function: Any, expression: Any) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everview.plan.dialects import either, on_sail, on_spark
+from everview.plan.dialects import either, on_sail, on_spark, refused
 from everview.sql.catalyst.trees import each, kind
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 _EXACT = {"DECIMAL", *_BITS}
 _SIGNS = {"Add": " + ", "Subtract": " - ", "Multiply": " * "}
+_REAL = "CASE WHEN abs({0}) < CAST('Infinity' AS DOUBLE) THEN CAST({0} AS DOUBLE) END"
+_DIGITS_OF_SMALL = 4  # of numbers below 0.0001, which Sail writes with an exponent
 _LONGEST = 100  # of an expression that an error shows
 _TRIED = {"Add": "try_add", "Subtract": "try_subtract", "Multiply": "try_multiply"}
 
@@ -85,11 +87,10 @@ class _Tree:
     def tried(self, expression: Any) -> str:
         """The same tree, once it is rebuilt, as Sail is asked it: NULL where it overflows."""
         if not _is_checked(expression):
-            leaf = self.leaves.popleft()
-            if expression.nullable():
-                self.nullable.append(leaf)
-            return leaf
+            return self._leaf(expression)
         name, type_ = kind(expression), str(expression.dataType().sql())
+        if name == "Cast" and not _is_checked(expression.child()):
+            return self._cast(expression, type_)
         parts = [self.tried(child) for child in each(expression.children())]
         may_fail = overflows(expression)
         if name == "Cast":
@@ -97,6 +98,35 @@ class _Tree:
         if name == "UnaryMinus":
             name, parts = "Subtract", [f"CAST(0 AS {type_})", *parts]
         return tried(name, parts, type_) if may_fail else f"({_SIGNS[name].join(parts)})"
+
+    def _leaf(self, expression: Any, form: str = "{}") -> str:
+        leaf = form.format(self.leaves.popleft())
+        if expression.nullable() or form != "{}":
+            self.nullable.append(leaf)
+        return leaf
+
+    def _cast(self, expression: Any, type_: str) -> str:
+        """A cast of a leaf. Of a moment the whole seconds are those before it, not those nearer to
+        1970; a double is the decimal that its text is, and what is no number is NULL."""
+        source = str(expression.child().dataType().sql())
+        if source == "TIMESTAMP" and type_ in _BITS:
+            return f"try_cast({whole_seconds(self._leaf(expression.child()))} AS {type_})"
+        if source.startswith(("TIMESTAMP", "INTERVAL")) and type_ not in _BITS:
+            return refused(f"Sail has other digits of {source} as DECIMAL")
+        if source in ("FLOAT", "DOUBLE") and type_ not in _BITS:
+            real = self._leaf(expression.child(), _REAL)
+            text = f"try_cast(CAST({real} AS STRING) AS {type_})"
+            if int(type_.split(",")[1][:-1]) > _DIGITS_OF_SMALL:
+                return text
+            return f"CASE WHEN abs({real}) < 1e-4D THEN CAST({real} AS {type_}) ELSE {text} END"
+        leaf = self._leaf(expression.child())
+        return f"{'try_cast' if overflows(expression) else 'CAST'}({leaf} AS {type_})"
+
+
+def whole_seconds(moment: str) -> str:
+    """The seconds since 1970 that a moment is at, or after; Sail's own are those nearer to 1970."""
+    micros = f"unix_micros({moment})"
+    return f"(({micros} - pmod({micros}, 1000000L)) div 1000000L)"
 
 
 def tried(operation: str, parts: Sequence[str], type_: str) -> str:

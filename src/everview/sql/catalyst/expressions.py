@@ -10,6 +10,7 @@ from everview.errors import EverviewError, UnsupportedSql
 from everview.schema import Column, arrow_type
 from everview.sql.catalyst.building import Names, plain, unused
 from everview.sql.catalyst.checking import checked, least_literal
+from everview.sql.catalyst.sail import agreeing
 from everview.sql.catalyst.spelling import PASSING, spelled
 from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
 
@@ -121,11 +122,13 @@ class Expressions:
             children.append(self.rewrite(child, replace, [*guards, *more]))
         if can_fail(expression):
             children = self._guarded(expression, children, guards)
-        if (other := spelled(self, expression, children)) is not None:
-            return other
-        if kind(expression) == "Divide" and kind(expression.dataType()) == "DecimalType":
-            children[0] = self._dividend(expression, children[0])
-        return expression.withNewChildren(self.sequence(children)) if children else expression
+        made = spelled(self, expression, children)
+        if made is None and children:
+            new = list(children)
+            if kind(expression) == "Divide" and kind(expression.dataType()) == "DecimalType":
+                new[0] = self._dividend(expression, new[0])
+            made = expression.withNewChildren(self.sequence(new))
+        return agreeing(self, expression, children, made or expression, guards)
 
     def _lambda(self, expression: Any, replace: Callable[[Any], Any]) -> Any:
         """A function of an array's elements, with variables that no column is named like."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from everview.delta import WEIGHT
+from everview.plan.dialects import either, not_on_sail
 from everview.plan.nodes import Node, Project, Recompute, Replace, Touched
 from everview.plan.ordering import has_map
 from everview.schema import Column, quoted, sql_name, unquoted
@@ -35,6 +36,7 @@ _BOUNDS = {
     "UnboundedFollowing$": "UNBOUNDED FOLLOWING",
     "CurrentRow$": "CURRENT ROW",
 }
+_DIGITS_TO_ADD = 28  # that a DECIMAL may have so that its sums have as many as they need
 _AFTER = "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING"
 _WAY = re.compile(r"(.*?)(?: (ASC|DESC))?(?: NULLS (FIRST|LAST))?", re.DOTALL)
 _OTHER = {"ASC": "DESC", "DESC": "ASC", "FIRST": "LAST", "LAST": "FIRST"}
@@ -154,6 +156,8 @@ def _text(given: Translation, expression: Any, touched: Touched, sorting: list[s
         first = _first(texts, function, list(each(spec.orderSpec()))) if growing else None
         over_all = f"OVER ({' '.join(over)})"
         text = f"{first} {over_all}" if first else _computed(texts, function, over_all)
+    if kind(call) == "Mode":
+        text = not_on_sail(text, "Sail takes another of the most frequent values in a window")
     return f"CAST({text} AS {sql_type(expression)})"
 
 
@@ -260,6 +264,11 @@ def _computed(texts: Expressions, function: Any, over: str) -> str:
     if (text := respelled(call, [texts.text(one) for one in arguments])) is not None:
         return f"{text} {where}{over}"
     average = kind(call) == "Average" and kind(call.dataType()) == "DecimalType"
+    if kind(call) == "Sum":
+        argument = texts.text(arguments[0])
+        if filtered:
+            argument = f"CASE WHEN {texts.text(function.filter().get())} THEN {argument} END"
+        return _sum(call, argument, over)
     if not average and not (filtered and len(arguments) == 1):
         return f"{texts.text(function)} {over}"
     argument = texts.text(arguments[0])
@@ -276,3 +285,14 @@ def _computed(texts: Expressions, function: Any, over: str) -> str:
     digits, scale = min(type_.precision() + 11, 38), min(type_.scale() + 1, 38)
     total = f"CAST(sum({argument}) {over} AS DECIMAL({digits},{scale}))"
     return f"{total} / CAST(nullif(count({argument}) {over}, 0) AS DECIMAL(20,0))"
+
+
+def _sum(call: Any, argument: str, over: str) -> str:
+    """A sum; Sail's own of 64-bit integers wraps around, and one of decimals need not fit."""
+    plain, of = f"{call.prettyName()}({argument}) {over}", call.child().dataType()
+    if kind(of).startswith("Long"):
+        cast = "try_cast" if call.prettyName() == "try_sum" else "CAST"
+        return either(plain, f"{cast}(sum(CAST({argument} AS DECIMAL(19,0))) {over} AS BIGINT)")
+    if kind(of) == "DecimalType" and of.precision() > _DIGITS_TO_ADD:
+        return not_on_sail(plain, "Sail does not stop where a sum has more than 38 digits")
+    return plain
