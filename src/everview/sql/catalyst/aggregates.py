@@ -16,7 +16,16 @@ from everview.schema import Column, quoted
 from everview.sql.catalyst.building import Given, project, same_bits, unused
 from everview.sql.catalyst.sail import ordinary
 from everview.sql.catalyst.scalars import attached
-from everview.sql.catalyst.trees import descending, each, kind, numbers, sql_type, value, walk
+from everview.sql.catalyst.trees import (
+    children_of,
+    descending,
+    each,
+    kind,
+    numbers,
+    sql_type,
+    value,
+    walk,
+)
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -85,7 +94,7 @@ def _outermost(expression: Any) -> Iterator[Any]:
     if kind(expression) in ("AggregateExpression", "ScalarSubquery"):
         yield expression
     else:
-        for child in each(expression.children()):
+        for child in children_of(expression):
             yield from _outermost(child)
 
 
@@ -202,7 +211,7 @@ class _Calls:
     def _call(self, expression: Any, name: str) -> Call:
         """An aggregate kept up to date; what a FILTER leaves out is NULL to it."""
         function = expression.aggregateFunction()
-        arguments = list(each(function.children()))
+        arguments = children_of(function)
         counted = [one for one in arguments if one.nullable() or name != "count"]
         distinct = expression.isDistinct() and name not in _ANY_OF
         condition = self._condition(expression)
@@ -268,7 +277,7 @@ class _Calls:
             return texts.reference(found, self._argument(expression, found))
 
         function = expression.aggregateFunction()
-        first, *others = each(function.children())
+        first, *others = children_of(function)
         is_text = not kind(first.dataType()).startswith("Binary")
         if kind(function) == "ListAgg" and expression.isDistinct() and is_text:
             return self._listed_once(expression, first, *others)
@@ -347,7 +356,7 @@ def _check_pairs(expression: Any) -> None:
 def _tells_nested_apart(expression: Any) -> bool:
     """Whether it counts the distinct ones of several arguments, which no text tells apart if they
     are nested: that of array('a, b') is that of array('a', 'b')."""
-    arguments = list(each(expression.aggregateFunction().children()))
+    arguments = children_of(expression.aggregateFunction())
     nested = [one for one in arguments if kind(one.dataType()) in ("ArrayType", "StructType")]
     return bool(expression.isDistinct() and len(arguments) > 1 and nested)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from everview.plan.dialects import either, on_sail, on_spark, refused
-from everview.sql.catalyst.trees import each, kind
+from everview.sql.catalyst.trees import children_of, kind, type_of
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
@@ -45,7 +45,7 @@ def checked(
     if not any(map(overflows, _tree(expression))):
         return None
     tree = _Tree(texts, lambda leaf: texts.rewrite(leaf, replace, guards))
-    spark, type_ = on_spark(str(tree.rebuilt(expression).sql())), str(expression.dataType().sql())
+    spark, type_ = on_spark(str(tree.rebuilt(expression).sql())), type_of(expression)
     tried = tree.tried(expression)
     wanted = [f"({guard.sql()})" for guard in guards]
     wanted += [f"({leaf}) IS NOT NULL" for leaf in dict.fromkeys(tree.nullable)]
@@ -58,7 +58,7 @@ def checked(
 
 def least_literal(texts: Expressions, literal: Any) -> Any | None:
     """The least number of a type, which Sail reads as a number that is too large, and its sign."""
-    type_ = str(literal.dataType().sql())
+    type_ = type_of(literal)
     least = -(2 ** (_BITS[type_] - 1)) if type_ in _BITS else None
     if least is None or literal.value() != least:
         return None
@@ -81,17 +81,17 @@ class _Tree:
             leaf = self.rewrite(expression)
             self.leaves.append(on_sail(str(leaf.sql())))
             return leaf
-        children = [self.rebuilt(child) for child in each(expression.children())]
+        children = [self.rebuilt(child) for child in children_of(expression)]
         return expression.withNewChildren(self.texts.sequence(children))
 
     def tried(self, expression: Any) -> str:
         """The same tree, once it is rebuilt, as Sail is asked it: NULL where it overflows."""
         if not _is_checked(expression):
             return self._leaf(expression)
-        name, type_ = kind(expression), str(expression.dataType().sql())
-        if name == "Cast" and not _is_checked(expression.child()):
+        name, type_ = kind(expression), type_of(expression)
+        if name == "Cast" and not _is_checked(children_of(expression)[0]):
             return self._cast(expression, type_)
-        parts = [self.tried(child) for child in each(expression.children())]
+        parts = [self.tried(child) for child in children_of(expression)]
         may_fail = overflows(expression)
         if name == "Cast":
             return f"{'try_cast' if may_fail else 'CAST'}({parts[0]} AS {type_})"
@@ -108,18 +108,18 @@ class _Tree:
     def _cast(self, expression: Any, type_: str) -> str:
         """A cast of a leaf. Of a moment the whole seconds are those before it, not those nearer to
         1970; a double is the decimal that its text is, and what is no number is NULL."""
-        source = str(expression.child().dataType().sql())
+        source = type_of(children_of(expression)[0])
         if source == "TIMESTAMP" and type_ in _BITS:
-            return f"try_cast({whole_seconds(self._leaf(expression.child()))} AS {type_})"
+            return f"try_cast({whole_seconds(self._leaf(children_of(expression)[0]))} AS {type_})"
         if source.startswith(("TIMESTAMP", "INTERVAL")) and type_ not in _BITS:
             return refused(f"Sail has other digits of {source} as DECIMAL")
         if source in ("FLOAT", "DOUBLE") and type_ not in _BITS:
-            real = self._leaf(expression.child(), _REAL)
+            real = self._leaf(children_of(expression)[0], _REAL)
             text = f"try_cast(CAST({real} AS STRING) AS {type_})"
             if int(type_.split(",")[1][:-1]) > _DIGITS_OF_SMALL:
                 return text
             return f"CASE WHEN abs({real}) < 1e-4D THEN CAST({real} AS {type_}) ELSE {text} END"
-        leaf = self._leaf(expression.child())
+        leaf = self._leaf(children_of(expression)[0])
         return f"{'try_cast' if overflows(expression) else 'CAST'}({leaf} AS {type_})"
 
 
@@ -141,7 +141,7 @@ def _tree(expression: Any) -> Iterator[Any]:
     """The operations of the tree that an expression is the top of."""
     if _is_checked(expression):
         yield expression
-        for child in each(expression.children()):
+        for child in children_of(expression):
             yield from _tree(child)
 
 
@@ -149,36 +149,36 @@ def _is_checked(expression: Any) -> bool:
     """Whether Spark checks its result, and we do on Sail."""
     name = kind(expression)
     if name == "Cast":
-        from_text = kind(expression.child().dataType()).startswith(("String", "Boolean"))
-        exact = str(expression.dataType().sql()).split("(")[0] in _EXACT
+        from_text = kind(children_of(expression)[0].dataType()).startswith(("String", "Boolean"))
+        exact = type_of(expression).split("(")[0] in _EXACT
         return exact and not from_text and str(expression.evalMode()) == "ANSI"
     if name == "UnaryMinus":
-        return bool(expression.failOnError()) and str(expression.dataType().sql()) in _BITS
-    if name not in _SIGNS or str(expression.dataType().sql()) not in _BITS:
+        return bool(expression.failOnError()) and type_of(expression) in _BITS
+    if name not in _SIGNS or type_of(expression) not in _BITS:
         return False
     return str(expression.evalMode()) == "ANSI"
 
 
 def _fits(cast: Any) -> bool:
     """Whether every value of what is cast has one in the new type."""
-    source, target = str(cast.child().dataType().sql()), str(cast.dataType().sql())
+    source, target = type_of(children_of(cast)[0]), type_of(cast)
     if source in _BITS and target in _BITS:
-        low, high = _range(cast.child())
+        low, high = _range(children_of(cast)[0])
         least, greatest = _of_type(target)
         return least <= low and high <= greatest
-    return bool(cast.canUpCast(cast.child().dataType(), cast.dataType()))
+    return bool(cast.canUpCast(children_of(cast)[0].dataType(), cast.dataType()))
 
 
 def _range(expression: Any, clipped: bool = True) -> tuple[int, int]:
     """The least and the greatest that an integer can be; unclipped, before it has to fit."""
-    own = _of_type(str(expression.dataType().sql()))
+    own = _of_type(type_of(expression))
     name = kind(expression)
     if name == "Literal" and expression.value() is not None:
         return expression.value(), expression.value()
-    if name == "Cast" and str(expression.child().dataType().sql()) in _BITS:
-        found = _range(expression.child())
+    if name == "Cast" and type_of(children_of(expression)[0]) in _BITS:
+        found = _range(children_of(expression)[0])
     elif name in _SIGNS or name == "UnaryMinus":
-        found = _computed(name, [_range(child) for child in each(expression.children())])
+        found = _computed(name, [_range(child) for child in children_of(expression)])
     else:
         return own
     return (max(found[0], own[0]), min(found[1], own[1])) if clipped else found

@@ -12,7 +12,7 @@ from everview.sql.catalyst.building import Names, plain, unused
 from everview.sql.catalyst.checking import checked, least_literal
 from everview.sql.catalyst.sail import agreeing
 from everview.sql.catalyst.spelling import PASSING, spelled
-from everview.sql.catalyst.trees import can_fail, each, kind, sql_type
+from everview.sql.catalyst.trees import can_fail, children_of, each, kind, sql_type
 
 _REMEDIES = {
     "INTERVAL": "; show it as a number, with months_between(...) or timestampdiff(MONTH, ...)",
@@ -117,7 +117,7 @@ class Expressions:
         if (other := checked(self, expression, replace, guards)) is not None:
             return other
         children: list[Any] = []
-        for place, child in enumerate(each(expression.children())):
+        for place, child in enumerate(children_of(expression)):
             more = self._guards(kind(expression), children, place)
             children.append(self.rewrite(child, replace, [*guards, *more]))
         if can_fail(expression):

@@ -12,7 +12,7 @@ from everview.errors import UnsupportedSql
 from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Union
 from everview.schema import Column, quoted, sql_name
 from everview.sql.catalyst.building import only, project, unused
-from everview.sql.catalyst.trees import conjuncts, each, kind, numbers
+from everview.sql.catalyst.trees import children_of, conjuncts, kind, numbers
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -201,7 +201,7 @@ def _null_aware(conditions: list[Any]) -> Any | None:
     """The equality of a NOT IN whose sides may be NULL: (a = b) OR isnull(a = b)."""
     if len(conditions) != 1 or kind(conditions[0]) != "Or":
         return None
-    one, other = each(conditions[0].children())
+    one, other = children_of(conditions[0])
     unknown = kind(one) == "EqualTo" and kind(other) == "IsNull"
     return one if unknown and other.child().semanticEquals(one) else None
 
@@ -214,7 +214,7 @@ def _equalities(
     pairs, rest = [], []
     for condition in conditions:
         if kind(condition) in ("EqualTo", "EqualNullSafe"):
-            one, other = each(condition.children())
+            one, other = children_of(condition)
             if numbers(one.references()) <= right and numbers(other.references()) <= left:
                 one, other = other, one
             used = numbers(one.references()), numbers(other.references())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from everview.plan.dialects import either, on_sail, refused
 from everview.sql.catalyst.checking import whole_seconds
-from everview.sql.catalyst.trees import each, kind
+from everview.sql.catalyst.trees import children_of, kind, type_of
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
@@ -36,18 +36,18 @@ class Asked:
 
     @property
     def types(self) -> list[str]:
-        return [str(child.dataType().sql()) for child in each(self.expression.children())]
+        return [type_of(child) for child in children_of(self.expression)]
 
     @property
     def type(self) -> str:
-        return str(self.expression.dataType().sql())
+        return type_of(self.expression)
 
     def has_reals(self) -> bool:
         return any(real in type_ for type_ in self.types for real in _REALS)
 
     def literal(self, place: int) -> Any:
         """The value of an argument; None if it is no constant."""
-        child = list(each(self.expression.children()))[place]
+        child = children_of(self.expression)[place]
         return child.value() if kind(child) == "Literal" else None
 
     def unless(self, ok: str, why: str, text: str | None = None) -> str:
@@ -172,9 +172,9 @@ def whole_digits(expression: Any) -> int:
     if kind(type_) == "DecimalType":
         own = type_.precision() - type_.scale()
     if name in ("Add", "Subtract"):
-        return 1 + max(whole_digits(child) for child in each(expression.children()))
+        return 1 + max(whole_digits(child) for child in children_of(expression))
     if name == "Multiply":
-        return sum(whole_digits(child) for child in each(expression.children()))
+        return sum(whole_digits(child) for child in children_of(expression))
     if name == "Cast" and kind(expression.child().dataType()) == "DecimalType":
         return min(own, whole_digits(expression.child()))
     if name == "Literal" and expression.value() is not None and own:
@@ -210,7 +210,7 @@ def _hash(asked: Asked) -> str | None:
 
 def _map(asked: Asked) -> str | None:
     """Keys that may be equal, or NULL, stop a view on Spark."""
-    children = list(each(asked.expression.children()))[::2]
+    children = children_of(asked.expression)[::2]
     keys = [str(child.sql()) for child in children if kind(child) == "Literal"]
     if len(set(keys)) == len(children) and "NULL" not in keys:
         return None
@@ -293,7 +293,7 @@ def _of_bytes(what: str) -> Rule:
 
 
 def _array_sort(asked: Asked) -> str | None:
-    is_own = "CASE" in str(list(each(asked.expression.children()))[1].sql()).upper()
+    is_own = "CASE" in str(children_of(asked.expression)[1].sql()).upper()
     return refused("Sail sorts by a function otherwise") if is_own else None
 
 

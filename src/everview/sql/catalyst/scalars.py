@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from everview.plan.nodes import Join, Node, Project, Threshold
 from everview.schema import quoted
 from everview.sql.catalyst.building import only, unused
-from everview.sql.catalyst.trees import each, kind, numbers, subqueries
+from everview.sql.catalyst.trees import children_of, kind, numbers, subqueries
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -41,7 +41,7 @@ def attached(given: Translation, node: Node, expressions: list[Any]) -> Node:
 
 def compared(given: Translation, node: Node, condition: Any) -> Node:
     """Rows that compare with a scalar subquery."""
-    sides = list(each(condition.children()))
+    sides = children_of(condition)
     comparison = _COMPARISONS.get(kind(condition))
     if comparison is not None and subqueries(sides[0]):
         sides, comparison = sides[::-1], _FLIPPED[comparison]

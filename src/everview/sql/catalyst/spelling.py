@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from everview.plan.dialects import either
 from everview.schema import quoted
 from everview.sql.catalyst.checking import tried
-from everview.sql.catalyst.trees import each, kind, sql_type
+from everview.sql.catalyst.trees import children_of, each, kind, sql_type
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
@@ -122,7 +122,7 @@ def _forgiving(texts: Expressions, expression: Any, children: list[Any]) -> Any 
 
 def _element(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
     if kind(expression.left()) == "StringSplitSQL":
-        return texts.function("split_part", [*each(children[0].children()), children[1]])
+        return texts.function("split_part", [*children_of(children[0]), children[1]])
     return None if expression.failOnError() else texts.function("try_element_at", children)
 
 
@@ -217,7 +217,7 @@ def _in(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
 
 def _substring(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
     """From a place before the beginning, of a length below 0, or of NULL: others differ there."""
-    _, place, length = each(expression.children())
+    _, place, length = children_of(expression)
     if kind(place) == kind(length) == "Literal" and place.value() is not None:
         is_plain = length.value() is not None and length.value() >= 0
         if is_plain and (place.value() >= 0 or length.value() == _LONGEST):
@@ -231,7 +231,7 @@ def _substring(texts: Expressions, expression: Any, children: list[Any]) -> Any 
 
 def _padded(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
     """A length below 0 is none; Sail fails on it."""
-    length = list(each(expression.children()))[1]
+    length = children_of(expression)[1]
     if kind(length) == "Literal" and (length.value() or 0) >= 0:
         return None
     of, long, with_ = (f"({child.sql()})" for child in children)
@@ -241,7 +241,7 @@ def _padded(texts: Expressions, expression: Any, children: list[Any]) -> Any | N
 
 def _located(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
     """Nothing is found at the first place, wherever it is looked for from."""
-    if kind(start := list(each(expression.children()))[2]) == "Literal" and start.value() == 1:
+    if kind(start := children_of(expression)[2]) == "Literal" and start.value() == 1:
         return None
     what, where, at = (f"({child.sql()})" for child in children)
     return texts.written(

@@ -31,6 +31,7 @@ from everview.sql.catalyst.joins import join
 from everview.sql.catalyst.scalars import attached, compared
 from everview.sql.catalyst.trees import (
     can_fail,
+    children_of,
     conjuncts,
     descending,
     each,
@@ -261,7 +262,7 @@ def _projected(given: Translation, node: Node, plan: Any) -> Node:
 
 
 def _union(given: Translation, plan: Any) -> Node:
-    parts = [given.apart(child) for child in each(plan.children())]
+    parts = [given.apart(child) for child in children_of(plan)]
     columns = given.expressions.columns(list(each(plan.output())))
     named = [
         project(node, columns, tuple(quoted(column.name) for column in shown))
@@ -319,7 +320,7 @@ def _generate(given: Translation, plan: Any) -> Node:
 
 def _replicated(given: Translation, node: Node, plan: Any) -> Node:
     """Rows as often as their first column says: EXCEPT ALL and INTERSECT ALL."""
-    times, *columns = list(each(plan.generator().children()))
+    times, *columns = children_of(plan.generator())
     texts = given.expressions
     kept = tuple(texts.names[column.exprId().id()] for column in columns)
     for output, name in zip(each(plan.generatorOutput()), kept, strict=True):

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
 def kind(thing: Any) -> str:
-    """The name of its class, asked for once: each question is a round trip to the JVM."""
+    """The name of its class."""
+    return str(_once(thing, "kind", lambda: str(thing.getClass().getSimpleName())))
+
+
+def children_of(tree: Any) -> list[Any]:
+    """The trees below its top."""
+    return list(_once(tree, "below", lambda: list(each(tree.children()))))
+
+
+def type_of(expression: Any) -> str:
+    """Its type as SQL has it."""
+    return str(_once(expression, "type", lambda: str(expression.dataType().sql())))
+
+
+def _once(thing: Any, name: str, ask: Callable[[], Any]) -> Any:
+    """An answer that is asked for once: each question is a round trip to the JVM."""
     known = vars(thing)
-    if "kind" not in known:
-        known["kind"] = str(thing.getClass().getSimpleName())
-    return str(known["kind"])
+    if name not in known:
+        known[name] = ask()
+    return known[name]
 
 
 def each(sequence: Any) -> Iterator[Any]:
-    items = sequence.iterator()
-    while items.hasNext():
-        yield items.next()
+    items = sequence.toIndexedSeq()
+    for place in range(items.size()):
+        yield items.apply(place)
 
 
 def walk(tree: Any) -> Iterator[Any]:
     yield tree
-    for child in each(tree.children()):
+    for child in children_of(tree):
         yield from walk(child)
 
 
@@ -33,7 +48,7 @@ def numbers(attributes: Any) -> set[int]:
 
 def conjuncts(condition: Any) -> Iterator[Any]:
     if kind(condition) == "And":
-        for child in each(condition.children()):
+        for child in children_of(condition):
             yield from conjuncts(child)
     else:
         yield condition

@@ -17,7 +17,16 @@ from everview.sql.catalyst.aggregates import by, check_exact, respelled, several
 from everview.sql.catalyst.building import only, project, same_bits, unused
 from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.scalars import attached
-from everview.sql.catalyst.trees import descending, each, kind, nulls_first, sql_type, value
+from everview.sql.catalyst.trees import (
+    children_of,
+    descending,
+    each,
+    kind,
+    nulls_first,
+    sql_type,
+    type_of,
+    value,
+)
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
@@ -166,7 +175,7 @@ def _place(call: Any) -> int | None:
     NULLs too, or the text says it all."""
     if kind(call) not in ("Lag", "Lead") or not call.ignoreNulls():
         return None
-    offset = list(each(call.children()))[1]
+    offset = children_of(call)[1]
     place = int(offset.value()) if kind(offset) == "Literal" else 0
     return (place if kind(call) == "Lead" else -place) or None
 
@@ -174,7 +183,7 @@ def _place(call: Any) -> int | None:
 def _known(texts: Expressions, call: Any, place: int, over: str, orders: list[str]) -> str:
     """lag or lead that ignore NULLs: what comes so many known values after a row, or before it,
     since not all engines get it right. No default is needed then but where there is none."""
-    value_, _, default = (texts.text(one) for one in each(call.children()))
+    value_, _, default = (texts.text(one) for one in children_of(call))
     if place < 0:
         orders = [_reversed(order) for order in orders]
     found = f"nth_value({value_}, {abs(place)}) IGNORE NULLS {over.format(', '.join(orders))}"
@@ -231,7 +240,7 @@ def _first(texts: Expressions, function: Any, orders: list[Any]) -> str | None:
     for order in orders:
         text = texts.text(order.child())
         first = f"({text}) IS {'NOT ' if nulls_first(order) != down else ''}NULL"
-        parts += [first, same_bits(text, str(order.child().dataType().sql()))]
+        parts += [first, same_bits(text, type_of(order.child()))]
     place = struct_of([*parts, f"({value_}) IS NOT NULL", value_])
     wanted = [f"({value_}) IS NOT NULL"] if call.ignoreNulls() else []
     if function.filter().isDefined():
@@ -248,7 +257,7 @@ def _computed(texts: Expressions, function: Any, over: str) -> str:
     call = _call(function)
     if kind(call) in _MAY_IGNORE_NULLS and call.ignoreNulls():
         over = f"IGNORE NULLS {over}"
-    arguments = list(each(call.children()))
+    arguments = children_of(call)
     if kind(call) in _LISTS:
         kept = f"filter({texts.text(function)} {over}, one -> one IS NOT NULL)"
         kept = f"coalesce({kept}, CAST(array() AS {sql_type(call)}))"
