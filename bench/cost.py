@@ -26,9 +26,9 @@ import numpy as np
 
 import everview as ev
 from everview import tpch
-from everview.load import load
+from everview.calibration import calibrate
+from everview.files.load import load
 from everview.plan.rules import order_joins
-from everview.run.calibration import calibrate
 from everview.tpch import changes
 
 SIZE, WARM_UP, EPOCHS = 1_000, 3, 7

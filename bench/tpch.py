@@ -31,10 +31,10 @@ import pyarrow as pa
 
 import everview as ev
 from everview import tpch
-from everview.load import load
+from everview.files.load import load
 from everview.plan.nodes import OPERATORS, Aggregate, Node, node_of
-from everview.run.rounds import Program
-from everview.run.workers import Step
+from everview.programs.program import Program
+from everview.programs.workers import Step
 from everview.schema import quoted
 from everview.tpch import changes
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import everview as ev
-from everview.run.engine import Engine, start
+from everview.engines.engine import Engine, start
 
 from .proofs import Prove, proof_recorded, show_proofs
 

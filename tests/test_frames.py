@@ -16,7 +16,7 @@ import pytest
 
 import everview as ev
 from everview.errors import DataError
-from everview.result import Result
+from everview.results.result import Result
 
 COLUMNS = {
     "id": "BIGINT",

@@ -13,8 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from everview import load as loading
-from everview import pieces
 from everview.database import Database
 from everview.errors import (
     DataError,
@@ -24,8 +22,10 @@ from everview.errors import (
     WriteRejected,
     WrongType,
 )
-from everview.load import load
-from everview.reject import Rejects
+from everview.files import load as loading
+from everview.files import pieces
+from everview.files.load import load
+from everview.files.reject import Rejects
 from everview.stores.base import Observer, Write
 from everview.table import Table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 README = Path(__file__).parents[1] / "README.md"
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from everview.errors import DataError
-from everview.result import Result, display_width, render
+from everview.results.result import Result, display_width, render
 
 
 def test_numbers_stand_right_and_everything_lines_up():

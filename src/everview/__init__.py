@@ -2,9 +2,9 @@
 
 from everview.database import Database, open
 from everview.errors import EverviewError
+from everview.maintain.watching import Epoch, Watcher
 from everview.pin import Pin
-from everview.result import Result
-from everview.run.watching import Epoch, Watcher
+from everview.results.result import Result
 from everview.schema import Column, TableSchema
 from everview.stores.base import Observer, Snapshot, Write
 from everview.table import Table

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.closing import Closing
+from everview.engines import check_engine
 from everview.errors import DatabaseError, EverviewError, UnsupportedSql, reason_of
 from everview.pin import Pin
-from everview.run import check_engine
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores.base import RegionStatus
 from everview.stores.embedded import EmbeddedStore, compaction, pins
@@ -30,11 +30,11 @@ from everview.view import View
 
 if TYPE_CHECKING:
     from everview.check.verify import Verdict
-    from everview.result import Result
-    from everview.run.background import Maintainer
-    from everview.run.engine import Engine
-    from everview.run.maintainer import Report
-    from everview.run.watching import Watcher
+    from everview.engines.engine import Engine
+    from everview.maintain.background import Maintainer
+    from everview.maintain.maintainer import Report
+    from everview.maintain.watching import Watcher
+    from everview.results.result import Result
 
 Durability = Literal["always", "interval", "never"]
 EngineName = Literal["spark", "sail"]
@@ -152,7 +152,7 @@ class Database(Closing):
     def engine(self) -> Engine:
         """The engine that evaluates queries, started at first use."""
         if self._engine is None:
-            from everview.run.engine import start
+            from everview.engines.engine import start
 
             self._engine = start(self.engine_name)
         return self._engine
@@ -169,7 +169,7 @@ class Database(Closing):
         if name is None or name == self.engine.name:
             return self.engine
         if name not in self._others:
-            from everview.run.engine import start
+            from everview.engines.engine import start
 
             self._others[name] = start(name)
         return self._others[name]
@@ -235,7 +235,7 @@ class Database(Closing):
         `watch` is told of each step. While another process maintains, it waits; one that gives no
         sign of life for `lease` seconds is superseded and can write nothing more.
         """
-        from everview.run.maintainer import maintain
+        from everview.maintain.maintainer import maintain
 
         return maintain(self.store, self._engine_of(engine), watch, lease)
 
@@ -257,7 +257,7 @@ class Database(Closing):
 
         All changes made in the block are in the views when it ends.
         """
-        from everview.run.background import Maintainer
+        from everview.maintain.background import Maintainer
 
         return Maintainer(self.store, self._engine_of(engine), every)
 
@@ -273,7 +273,7 @@ class Database(Closing):
         `view` is the name of a view, or a CREATE MATERIALIZED VIEW, which is then only explained.
         With `analyze` each operator of a view has what its last epochs took: rows, state and time.
         """
-        from everview.plan.explain import as_text
+        from everview.explain.plan import as_text
 
         check_name(view)
         words = view.split(maxsplit=1)
@@ -299,8 +299,8 @@ class Database(Closing):
 
     def _expected(self, view: dict[str, Any]) -> dict[str, Any]:
         """How a view would be maintained that isn't created, and what that is expected to cost."""
-        from everview.plan.expected import with_estimates
-        from everview.run.estimating import constants_of, cost_of_view, rates_of
+        from everview.estimate.costs import constants_of, cost_of_view, rates_of
+        from everview.explain.expected import with_estimates
         from everview.view import explain_view
 
         engine = self.engine_name
@@ -324,7 +324,7 @@ class Database(Closing):
         For a view that was stopped, or whose state is damaged. Until it is loaded, reads of it
         raise `NotLoaded`.
         """
-        from everview.run.maintainer import rebuild_view
+        from everview.maintain.maintainer import rebuild_view
 
         rebuild_view(self.store, self.view(view).name)
         return self.maintain()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview import frames
 from everview.codec.point import python_rows
 from everview.errors import DataError, EverviewError, TableNotFound, reason_of
-from everview.html import SHOWN_ROWS, html_of
 from everview.intake import Keys, Rows, bound_to_key, keys_to_arrow, rows_to_arrow
-from everview.result import count_rows
+from everview.results import frames
+from everview.results.html import SHOWN_ROWS, html_of
+from everview.results.result import count_rows
 from everview.schema import Column, TableSchema, columns_of
 from everview.stores.base import (
     BATCH_ROWS,
@@ -155,7 +155,7 @@ class Table:
     def to_pandas(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
     ) -> pd.DataFrame:
-        """All rows in key order as a pandas frame; see `everview.frames`."""
+        """All rows in key order as a pandas frame; see `everview.results.frames`."""
         return frames.to_pandas(self.to_arrow(columns, where, ordered=True))
 
     def to_polars(

@@ -15,24 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview import frames
-from everview.analysis import Analysis, analyze
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
-from everview.errors import (
-    EverviewError,
-    NotLoaded,
-    UnsupportedSql,
-    ViewNotFound,
-    meant,
-    reason_of,
-)
-from everview.html import SHOWN_ROWS, html_of
+from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound, meant, reason_of
+from everview.explain.measured import analyzed
+from everview.explain.plan import Document, explain
+from everview.explain.work import Analysis, analyze
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
-from everview.plan.analyze import analyzed
-from everview.plan.explain import Document, explain
 from everview.plan.nodes import Node, Order, node_of
+from everview.results import frames
+from everview.results.html import SHOWN_ROWS, html_of
 from everview.schema import Column, TableSchema, ViewKey, is_nested
 from everview.stores.embedded import EmbeddedStore, unsynced
 from everview.stores.embedded.pinned import PinnedStore, is_loaded
@@ -192,7 +185,7 @@ class View:
         return tuple(Order(*by) for by in self._document()["order"])
 
     def explain(self, analyze: bool = False) -> Document:
-        """How the view is maintained, as `everview.plan.explain` has it; with `analyze` also what
+        """How the view is maintained, as `everview.explain.plan` has it; with `analyze` also what
         its last epochs took."""
         found = self._steady(lambda: explain_view(self._store, self._document()))
         return analyzed(found, self.plan, self.analyze()) if analyze else found
@@ -225,7 +218,7 @@ class View:
         return read_together([self])[self.name]
 
     def to_pandas(self) -> pd.DataFrame:
-        """All rows as a pandas frame; see `everview.frames`."""
+        """All rows as a pandas frame; see `everview.results.frames`."""
         return frames.to_pandas(self.to_arrow())
 
     def to_polars(self) -> pl.DataFrame:

@@ -1,5 +1,5 @@
 """Lets Spark find the everview source by itself: it looks into modules named pyspark_*."""
 
-from everview.run.source import EverviewDataSource as DefaultSource
+from everview.spark.source import EverviewDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -14,12 +14,12 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from everview.engines.engine import Engine
 from everview.errors import EverviewError, UnsupportedSql
 from everview.plan.nodes import Node, Project
-from everview.run.dialect import asked
-from everview.run.engine import Engine
-from everview.run.types import struct
+from everview.programs.dialect import asked
 from everview.schema import Column, unquoted
+from everview.spark.types import struct
 from everview.sql.catalyst.front import translate
 from tests.breadth.functions import Call
 from tests.breadth.hurting import ROWS, table

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from everview.run.engine import start
+from everview.engines.engine import start
 from tests.breadth.comparing import DIFFERS, LACKING, REFUSED, STOPS, Comparison, Verdict
 from tests.breadth.functions import calls
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import everview as ev
-from everview.run import workers
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
+from everview.programs import workers
 from tests.breadth.constructs import CONSTRUCTS, TABLES
 from tests.breadth.page import PAGE, create, page
 

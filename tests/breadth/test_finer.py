@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from tests.breadth.test_breadth import counted
 
 TABLES = ("t", "u")

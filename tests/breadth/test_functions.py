@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from tests.breadth.comparing import DIFFERS, EQUAL, REFUSED, Comparison, Verdict
 from tests.breadth.functions import Call, calls
 from tests.breadth.sail_page import EACH

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 COLUMNS = "k BIGINT PRIMARY KEY, b TINYINT, h SMALLINT, i INT, l BIGINT, e DECIMAL(20,3)"
 LEAST = {"k": 2, "b": -128, "h": -32768, "i": -(2**31), "l": -(2**63), "e": "-9e15"}

@@ -18,10 +18,11 @@ import pytest
 
 from everview import view
 from everview.delta import WEIGHT
+from everview.maintain import maintainer
 from everview.operators.aggregate import AggregateOperator
 from everview.operators.sink import ViewSink
 from everview.plan.nodes import Source
-from everview.run import maintainer, workers
+from everview.programs import workers
 from everview.stores.base import DELETE
 from everview.stores.embedded import EmbeddedStore, lease, log, state
 from everview.stores.embedded.log import Images

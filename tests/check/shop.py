@@ -12,10 +12,10 @@ import pytest
 
 import everview as ev
 from everview.check import History, Recorder, Verdict, check_history
+from everview.engines.engine import Engine
 from everview.errors import WriteError
+from everview.maintain import maintainer
 from everview.operators.sink import ViewSink
-from everview.run import maintainer
-from everview.run.engine import Engine
 from everview.stores.embedded import lease
 
 from .simulator import CITIES, CUSTOMERS, REGIONS, SQL_VIEWS

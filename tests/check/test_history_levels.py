@@ -11,16 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from everview.check import (
-    Commit,
-    Definition,
-    History,
-    Level,
-    Read,
-    Verdict,
-    Write,
-    check_history,
-)
+from everview.check import Commit, Definition, History, Level, Read, Verdict, Write, check_history
 from everview.errors import InvalidHistory
 
 from .histories import found, judge, states, writes_of

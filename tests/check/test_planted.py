@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from everview.check import Level, Verdict
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 from . import shop
 from .planted import PLANTED

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import everview
-from everview import load as loading
+from everview import calibration
 from everview.cli import main
-from everview.run import calibration
+from everview.files import load as loading
 from tests.sql.duck_engine import DuckEngine
 
 TYPES = {
@@ -65,7 +65,7 @@ ROWS = [
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory, and an engine that starts at once."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("everview.run.engine.start", lambda name: DuckEngine())
+    monkeypatch.setattr("everview.engines.engine.start", lambda name: DuckEngine())
     return tmp_path
 
 

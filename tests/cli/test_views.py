@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 import everview as ev
 from everview.cli import main
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 
 @pytest.fixture(scope="module")

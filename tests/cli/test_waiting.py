@@ -11,10 +11,10 @@ import time
 
 import pytest
 
+from everview import starting
 from everview.cli import waiting
 from everview.cli.waiting import waiting_for
 from everview.errors import InvalidSql, SqlError
-from everview.run import starting
 
 
 class Terminal(io.StringIO):

@@ -28,7 +28,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import everview as ev
-from everview.run import workers
+from everview.programs import workers
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 HOME = os.path.dirname(pyspark.__file__)

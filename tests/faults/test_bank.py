@@ -12,7 +12,7 @@ import pytest
 
 import everview as ev
 from everview.check import Definition, History, Level, Recorder, check_history
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from tests.proofs import Prove
 
 from . import bank

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import DatabaseError, EverviewError, WriteError
-from everview.run.engine import Engine
-from everview.run.maintainer import rebuild_view
+from everview.maintain.maintainer import rebuild_view
 from tests.proofs import Prove
 
 from . import bank

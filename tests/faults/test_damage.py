@@ -15,12 +15,7 @@ import pytest
 import everview as ev
 from everview.codec.buffers import fold_one
 from everview.codec.point import encode_key
-from everview.errors import (
-    Damaged,
-    DatabaseError,
-    FormatMismatch,
-    NotADatabase,
-)
+from everview.errors import Damaged, DatabaseError, FormatMismatch, NotADatabase
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.environment import Environment
 

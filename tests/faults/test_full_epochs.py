@@ -21,10 +21,10 @@ from click.testing import CliRunner
 
 import everview as ev
 from everview.cli.main import main
+from everview.engines.engine import Engine
 from everview.errors import StoreFull, WriteError
-from everview.run import background, maintainer
-from everview.run.background import Maintainer
-from everview.run.engine import Engine
+from everview.maintain import background, maintainer
+from everview.maintain.background import Maintainer
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.state import Shard

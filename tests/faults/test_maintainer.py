@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from tests.proofs import Prove
 
 CHILD = """

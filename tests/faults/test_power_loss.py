@@ -20,10 +20,10 @@ from click.testing import CliRunner
 
 import everview as ev
 from everview.cli.main import main
+from everview.engines.engine import Engine
 from everview.errors import NotLoaded
-from everview.run import maintainer, recovery
-from everview.run.engine import Engine
-from everview.run.source import EverviewDataSource
+from everview.maintain import maintainer, recovery
+from everview.spark.source import EverviewDataSource
 from everview.stores.embedded import unsynced
 from everview.stores.embedded.state import Shard
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import everview as ev
 from everview.cli.main import main
+from everview.engines.engine import Engine
 from everview.errors import Damaged, NotLoaded
-from everview.run.engine import Engine
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 
-from everview.run import workers
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
+from everview.programs import workers
 from tests.proofs import Prove
 
 from . import bank

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.plan.jobs import jobs
-from everview.run.engine import Engine
 from tests.proofs import Prove
 
 from . import bank

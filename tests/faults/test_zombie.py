@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from tests.proofs import Prove
 
 from . import bank

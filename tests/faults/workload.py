@@ -509,7 +509,7 @@ def import_engine() -> None:
     """What children that maintain would each import; it starts no thread."""
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
     for name in (
-        "everview.run.maintainer",
+        "everview.maintain.maintainer",
         "pysail.spark",
         "pyspark.sql.connect.session",
         "pandas",

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from everview.analysis import Analysis, OperatorWork
-from everview.plan.analyze import analyzed
-from everview.plan.explain import as_text, explain
+from everview.explain.measured import analyzed
+from everview.explain.plan import as_text, explain
+from everview.explain.work import Analysis, OperatorWork
 from everview.plan.nodes import Node, Union
 from everview.stores.embedded.work import Work
 from tests.plan.test_explain import JOINED, REVENUE, TOP

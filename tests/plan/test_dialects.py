@@ -8,8 +8,8 @@ import pytest
 from everview.errors import OutOfReach, UnsupportedSql
 from everview.plan.dialects import checked_on_sail, either, not_on_sail, on_sail, on_spark
 from everview.plan.nodes import Constant, Project
+from everview.reach import check_node
 from everview.schema import Column
-from everview.sql.reach import check_node
 
 
 def test_each_engine_is_asked_in_its_own_words() -> None:

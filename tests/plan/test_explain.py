@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from everview.explain.plan import INCREMENTAL, REREADS, as_text, explain
 from everview.plan.conditions import Condition
-from everview.plan.explain import INCREMENTAL, REREADS, as_text, explain
 from everview.plan.nodes import (
     Aggregate,
     Call,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everview.plan.readable import about, readable_bytes, readable_seconds
+from everview.readable import about, readable_bytes, readable_seconds
 
 
 def test_times_are_readable() -> None:

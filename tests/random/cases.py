@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import UnsupportedSql
+from everview.estimate import costs as estimating
 from everview.plan.rules import order_joins, replicate_small_side
-from everview.run import estimating, workers
-from everview.run.engine import Engine
+from everview.programs import workers
 
 from .oracle import Duck, differences, rows_of
 from .queries import Queries

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.plan import rules
 from everview.plan.rules import fold_what_is_empty
-from everview.run import workers
-from everview.run.engine import Engine
+from everview.programs import workers
 
 from .oracle import Duck, differences, rows_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 from .cases import Case, run_case
 from .tables import Change, Table

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from everview.engines.engine import Engine
 from everview.errors import SqlError
-from everview.run.engine import Engine
 
 from .cases import Case, random_case
 from .oracle import Duck, Row, differences, rows_of

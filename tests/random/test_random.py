@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 from .cases import Case, Failure, Outcome, only, random_case, run_case
 from .oracle import differences

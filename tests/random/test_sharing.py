@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 from .sharing import run_set
 

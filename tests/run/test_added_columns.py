@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 VIEWS = {
     "spend": "SELECT who, sum(n) AS n FROM orders GROUP BY who",

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import UnsupportedSql
-from everview.run import maintainer
-from everview.run.engine import Engine
-from everview.run.turns import turn
-from everview.run.workers import Step, Task, _once
+from everview.maintain import maintainer
+from everview.programs.turns import turn
+from everview.programs.workers import Step, Task, _once
 
 SPEND = """SELECT city, count(*) AS n, sum(amount) AS total
            FROM orders JOIN customers ON customer = customers.id GROUP BY city"""

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import EngineFailed
-from everview.run import apart, workers
-from everview.run.apart import Processes
-from everview.run.engine import Engine
+from everview.programs import apart, workers
+from everview.programs.apart import Processes
 
 BY_NAME = "SELECT name, count(*) AS n, sum(x) AS s FROM a JOIN b USING (k) GROUP BY name"
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import DatabaseError, StoreFull
-from everview.run import background
-from everview.run.background import Maintainer
-from everview.run.engine import Engine
-from everview.run.maintainer import Report
+from everview.maintain import background
+from everview.maintain.background import Maintainer
+from everview.maintain.maintainer import Report
 from everview.stores.embedded.lease import WORK
 
 LONG = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from everview.run.calibration import _fitted
+from everview.calibration import _fitted
 
 
 def test_what_things_take_is_found_from_sums_of_them() -> None:

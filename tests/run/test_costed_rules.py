@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
+from everview import calibration
+from everview.calibration import calibrate
+from everview.engines.engine import Engine
+from everview.estimate import costs as estimating
 from everview.plan.nodes import Join, Node
 from everview.plan.rules import order_joins, replicate_small_side
-from everview.run import calibration, estimating, workers
-from everview.run.calibration import calibrate
-from everview.run.engine import Engine
+from everview.programs import workers
 
 LINES, ORDERS, CUSTOMERS, CITIES = 900, 200, 40, 6
 TABLES = {

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 import everview as ev
-from everview.run import cut, maintainer
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
+from everview.maintain import cut, maintainer
 from everview.stores.embedded import log
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 
 @pytest.mark.parametrize("durability", ["never", "always"])

@@ -16,9 +16,9 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import everview as ev
+from everview.engines import engine as engine_module
+from everview.engines.engine import Engine, readable, start
 from everview.errors import EngineFailed, EngineUnavailable, InvalidSql, SqlError, TableNotFound
-from everview.run import engine as engine_module
-from everview.run.engine import Engine, readable, start
 
 from .samples import as_text, table_of_all_types
 
@@ -173,7 +173,7 @@ def run_python(code: str, directory: Path, **environment: str) -> subprocess.Com
 
 
 def test_without_java_the_error_names_what_to_install(tmp_path):
-    code = "from everview.run.engine import start; start('spark')"
+    code = "from everview.engines.engine import start; start('spark')"
     failed = run_python(code, tmp_path, PATH="", JAVA_HOME="")
     assert "EngineUnavailable: engine 'spark' needs Java 17" in failed.stderr
     assert "openjdk-17-jre-headless" in failed.stderr
@@ -182,7 +182,7 @@ def test_without_java_the_error_names_what_to_install(tmp_path):
 def test_starting_spark_leaves_the_terminal_and_the_directory_alone(tmp_path):
     code = """
 from everview.errors import SqlError
-from everview.run.engine import Engine, start
+from everview.engines.engine import Engine, start
 spark = start("spark")
 print(spark.select("", "SELECT 1 + 1 AS n", {}).to_pylist())
 try:

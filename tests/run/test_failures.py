@@ -13,9 +13,9 @@ from py4j.protocol import Py4JNetworkError
 
 import everview as ev
 from everview.cli import main
+from everview.engines.engine import Engine
 from everview.errors import EngineFailed
-from everview.run.engine import Engine
-from everview.run.programs import Programs
+from everview.programs.programs import Programs
 
 
 class Invented(Exception):

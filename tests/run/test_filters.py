@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from everview import TableSchema
-from everview.run.filters import key_range, to_arrow
+from everview.spark.filters import key_range, to_arrow
 
 X = ("x",)
 

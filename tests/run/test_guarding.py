@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from everview.errors import Overflow
-from everview.run.guarding import guarded
+from everview.programs.guarding import guarded
 
 
 class Batches:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.plan.nodes import Filter, Node, Source
-from everview.run import programs, workers
-from everview.run.engine import Engine
-from everview.run.rounds import Program
+from everview.programs import programs, workers
+from everview.programs.program import Program
 from everview.schema import Column
 
 LEVELS = 9  # each reads the one before twice

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import EngineFailed
+from everview.maintain.maintainer import alone
 from everview.plan import rules
 from everview.plan.rules import fold_what_is_empty
-from everview.run import left_out, workers
-from everview.run.engine import Engine
-from everview.run.maintainer import alone
-from everview.run.rounds import Program
+from everview.programs import left_out, workers
+from everview.programs.program import Program
 
 SHOWN = "SELECT t.k1, t.k2, u.k FROM t FULL JOIN u ON"
 BELOW = f"{SHOWN} t.k1 < u.k"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import InvalidSql
-from everview.run.engine import Engine
-from everview.run.watching import Epoch, Watcher
+from everview.maintain.watching import Epoch, Watcher
 
 
 class States(Watcher):

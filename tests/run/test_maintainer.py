@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 import everview as ev
+from everview.maintain.maintainer import Report, _rows_of, _run_epoch, alone
+from everview.maintain.recovery import epoch_document
 from everview.plan.nodes import Join, Project, Source
-from everview.run.maintainer import Report, _rows_of, _run_epoch, alone
-from everview.run.recovery import epoch_document
-from everview.run.workers import Step
+from everview.programs.workers import Step
 from everview.schema import Column
 from everview.stores.base import OF_VIEWS
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read 
 # in a process of its own: others keep what was there before
 TASKS = """
 import pyarrow as pa
-from everview.run import memory
+from everview.programs import memory
 
 def many_values(rows):
     table = pa.table({"text": pa.array([f"{number:>200}" for number in range(rows)])})

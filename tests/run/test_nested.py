@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import UnsupportedSql
-from everview.run.engine import Engine
 
 VIEWS = {
     "passed": "SELECT id, tags, spot, prices FROM things WHERE id > 1",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import ReadOnly, TableNotFound, ViewNotFound
-from everview.run import maintainer
-from everview.run.engine import Engine
+from everview.maintain import maintainer
 
 
 @pytest.fixture

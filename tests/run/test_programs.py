@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 import everview as ev
-from everview.run import programs, workers
-from everview.run.engine import Engine
-from everview.run.maintainer import alone
-from everview.run.workers import Step
+from everview.engines.engine import Engine
+from everview.maintain.maintainer import alone
+from everview.programs import programs, workers
+from everview.programs.workers import Step
 
 
 @pytest.mark.parametrize("few", [0, 20_000], ids=["spread", "in one partition"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import InvalidSql, UnsupportedSql
-from everview.run.engine import Engine
 
 FULL = "CREATE MATERIALIZED VIEW {} WITH (refresh = 'full') AS {}"
 BELOW = (

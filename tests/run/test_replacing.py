@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql, ViewNotFound
-from everview.run.engine import Engine
 
 SPEND = "SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer"
 BEST = "SELECT customer, total FROM spend WHERE total > 50"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from everview.stores.embedded.state import Shard
 
 

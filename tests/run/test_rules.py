@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 # each with its operators
 KEYED = {

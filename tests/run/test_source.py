@@ -15,9 +15,9 @@ from pyspark.sql.connect.session import SparkSession as RemoteSession
 from pyspark.sql.datasource import EqualTo, IsNotNull, IsNull
 
 from everview import Database
+from everview.engines.engine import Engine
 from everview.intake.documents import format_interval
-from everview.run.engine import Engine
-from everview.run.source import EverviewDataSource, SailDataSource
+from everview.spark.source import EverviewDataSource, SailDataSource
 
 from .samples import VALUES, as_text, table_of_all_types
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from everview.run import engine, starting
+from everview import starting
+from everview.engines import engine
 
 
 class Terminal(io.StringIO):

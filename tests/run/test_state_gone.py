@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import (
     Damaged,
     DatabaseClosed,
@@ -19,8 +20,7 @@ from everview.errors import (
     UnknownColumn,
     ViewNotFound,
 )
-from everview.run.engine import Engine
-from everview.run.source import EverviewDataSource
+from everview.spark.source import EverviewDataSource
 from everview.stores.embedded import EmbeddedStore, pinned
 
 ROWS = [{"who": "a", "n": 5}, {"who": "b", "n": 5}]

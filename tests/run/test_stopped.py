@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import everview as ev
 from everview.cli import main
+from everview.engines.engine import Engine
 from everview.errors import NotLoaded
-from everview.run.engine import Engine
 
 SUMS = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 LARGE = 2**63 - 1

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from everview import Database, Table
 from everview.errors import LogError, LogTrimmed
-from everview.run.changes import share
-from everview.run.source import EverviewDataSource
+from everview.spark.changes import share
+from everview.spark.source import EverviewDataSource
 
 
 @pytest.fixture

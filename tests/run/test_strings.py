@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 EXPRESSIONS = (
     *("substring(s, n, m)", "substring(s, n)", "substring(s, -5, 4)", "left(s, n)", "right(s, n)"),

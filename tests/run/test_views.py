@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import (
     DataError,
     InUse,
@@ -23,8 +24,7 @@ from everview.errors import (
     ViewNotFound,
     WrongKey,
 )
-from everview.run import workers
-from everview.run.engine import Engine
+from everview.programs import workers
 
 VIEWS = {
     "spend": "SELECT customer, sum(amount) AS total, count(*) AS n, count(amount) AS priced, "

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import InUse, InvalidSql, ViewNotFound
-from everview.run.engine import Engine
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import everview as ev
 from everview.plan.conditions import Condition
 from everview.plan.nodes import Source
-from everview.run.workers import Step, _deltas
+from everview.programs.workers import Step, _deltas
 
 OLD = {"id": 1, "n": 5, "x": 0.0, "s": "a", "d": None, "tags": ["t"], "note": "old"}
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.engines import engine
 from everview.errors import InUse, TableExists, TableNotFound, ViewNotFound
-from everview.run import engine, maintainer
+from everview.maintain import maintainer
 from everview.sql import creating
 from everview.sql.creation import Definition
 

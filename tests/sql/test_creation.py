@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.engines.engine import Engine
 from everview.errors import InvalidSql
-from everview.run.engine import Engine
 from everview.sql.creation import Creation
 from everview.sql.parsing import Statement
 

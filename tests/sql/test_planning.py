@@ -6,7 +6,7 @@ import pytest
 from py4j.java_gateway import GatewayClient
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 
 
 def questions(db: ev.Database, aggregates: int, monkeypatch: pytest.MonkeyPatch) -> int:

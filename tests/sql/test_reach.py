@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 
 import everview as ev
 from everview.cli.shell import Session
+from everview.engines.engine import Engine
 from everview.errors import (
     EverviewError,
     InUse,
@@ -23,10 +24,9 @@ from everview.errors import (
     UnsupportedSql,
 )
 from everview.plan.nodes import Constant, Filter, Node, Project, node_of
-from everview.run.asking import ask
-from everview.run.engine import Engine
-from everview.sql.reach import check_plan, check_query
-from everview.sql.reach.functions import FUNCTIONS
+from everview.reach import check_plan, check_query
+from everview.reach.asking import ask
+from everview.reach.functions import FUNCTIONS
 
 from .hostile import COMMANDS, EXPRESSIONS, OF_EXPRESSIONS, OF_QUERIES, OF_VIEWS, QUERIES, RELATIONS
 

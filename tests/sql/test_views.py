@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import everview as ev
 from everview.cli import main
+from everview.engines.engine import Engine
 from everview.errors import (
     InvalidSql,
     NotLoaded,
@@ -20,7 +21,6 @@ from everview.errors import (
     UnsupportedSql,
     ViewNotFound,
 )
-from everview.run.engine import Engine
 from everview.sql import creating
 
 SPEND = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"

@@ -17,7 +17,7 @@ import pytest
 
 import everview as ev
 from everview.errors import Damaged, DatabaseClosed, DatabaseError, WriteError
-from everview.run.workers import open_store
+from everview.programs.workers import open_store
 from everview.stores.embedded import environment, registry, store
 
 

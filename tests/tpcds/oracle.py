@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from everview.run.engine import start
+from everview.engines.engine import start
 from tests.rounded import by_exact
 
 Row = tuple[Any, ...]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from tests.tpcds import queries, tables, trial
 from tests.tpcds.oracle import Answer
 from tests.tpcds.queries import Query

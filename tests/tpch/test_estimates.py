@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
 from everview.tpch import QUERIES, create_tables
 from everview.tpch.changes import ORDERS_AND_LINES, Changes, apply
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
-from everview.run import workers
-from everview.run.engine import Engine
+from everview.engines.engine import Engine
+from everview.programs import workers
 from everview.tpch import KEYS, QUERIES, create_tables
 from everview.tpch.changes import Changes, Mix, apply
 from tests.tpch.oracle import Row, check, tables_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 from everview.check.findings import Counterexample, Finding, Level, Shown, Verdict
 from everview.check.history import Write
 from everview.check.rows import Rows
-from everview.result import count_rows, render
+from everview.results.result import count_rows, render
 
 _SHOWN = 12
 _LEVELS = [level for level in Level if level is not Level.NONE]

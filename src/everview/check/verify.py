@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from everview.engines.engine import Query, start
 from everview.errors import NotLoaded
 from everview.plan.nodes import Node, Project, TopK
-from everview.result import count_rows
-from everview.run.engine import Query, start
-from everview.run.programs import recompute
+from everview.programs.programs import recompute
+from everview.results.result import count_rows
 from everview.view import View
 
 if TYPE_CHECKING:

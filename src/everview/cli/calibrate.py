@@ -8,7 +8,7 @@ import click
 
 import everview
 from everview.cli.live import end_at_once, interruptible
-from everview.plan.readable import readable_seconds
+from everview.readable import readable_seconds
 
 
 @click.command()
@@ -26,7 +26,7 @@ def calibrate(db: str, engine: str) -> None:
       everview init shop.ev
       everview calibrate shop.ev --engine sail
     """
-    from everview.run.calibration import calibrate as measure
+    from everview.calibration import calibrate as measure
 
     with everview.open(db) as database:
         say = partial(click.echo, err=True)

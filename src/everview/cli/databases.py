@@ -14,7 +14,7 @@ import everview
 from everview.cli.output import duration
 from everview.cli.space import notable
 from everview.errors import NotADatabase
-from everview.result import render
+from everview.results.result import render
 
 
 @click.command()

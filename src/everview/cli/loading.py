@@ -10,9 +10,9 @@ import click
 
 import everview
 from everview.cli.output import RewrittenLine
-from everview.load import load as load_file
-from everview.reject import Rejects
-from everview.result import count_rows
+from everview.files.load import load as load_file
+from everview.files.reject import Rejects
+from everview.results.result import count_rows
 
 SECONDS_BETWEEN = 0.2
 BAR_WIDTH = 20

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import everview
+from everview import starting
 from everview.cli import interrupting
 from everview.cli.calibrate import calibrate
 from everview.cli.check import check
@@ -29,7 +30,6 @@ from everview.cli.space import compact, pins
 from everview.cli.statements import sql
 from everview.cli.views import explain, run, verify
 from everview.errors import EverviewError
-from everview.run import starting
 
 
 class Commands(click.Group):

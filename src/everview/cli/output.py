@@ -15,7 +15,7 @@ import click
 import pyarrow as pa
 
 from everview.intake.documents import format_document, format_interval, format_value
-from everview.result import SHOWN_ROWS, check_names, render, values_of
+from everview.results.result import SHOWN_ROWS, check_names, render, values_of
 from everview.schema import is_nested
 
 FORMATS = click.Choice(["table", "json", "csv"])

@@ -13,11 +13,11 @@ from everview.cli.keys import parse_bound, parse_keys
 from everview.cli.loading import ProgressLine
 from everview.cli.output import FORMATS, print_rows
 from everview.errors import DataError, UnknownColumn
+from everview.files.load import put_batches, read_json_lines
 from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
 from everview.intake.explain import shown
-from everview.load import put_batches, read_json_lines
-from everview.result import count_rows, count_unchanged
+from everview.results.result import count_rows, count_unchanged
 from everview.stores.base import BATCH_ROWS
 
 # A key may begin with a minus sign.

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import everview
 from everview.cli.output import RewrittenLine, Seconds, duration
-from everview.plan.readable import readable_bytes
-from everview.result import render
+from everview.readable import readable_bytes
+from everview.results.result import render
 from everview.stores.embedded.pins import PinNote
 from everview.stores.embedded.space import Space
 

@@ -12,7 +12,7 @@ import everview
 from everview.cli.output import FORMATS, print_rows
 from everview.cli.waiting import waiting_for
 from everview.errors import InvalidSql
-from everview.result import SHOWN_WIDTH, Result
+from everview.results.result import SHOWN_WIDTH, Result
 
 
 @click.command()

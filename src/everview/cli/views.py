@@ -17,11 +17,11 @@ from everview.cli.live import Finishing, LiveLine, interruptible
 from everview.cli.output import Seconds
 from everview.cli.waiting import waiting_for
 from everview.errors import PASSING, SECONDS_BETWEEN_TRIES, Damaged, NotLoaded
-from everview.plan.explain import WIDTH, as_text
+from everview.explain.plan import WIDTH, as_text
 from everview.stores.embedded.lease import LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from everview.run.maintainer import Report
+    from everview.maintain.maintainer import Report
 
 NO_VIEWS = "there are no views yet; CREATE MATERIALIZED VIEW makes one"
 DIVERGES = 3

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Self, TypeVar
 
+from everview import starting
 from everview.cli.live import interruptible
 from everview.cli.output import RewrittenLine
 from everview.closing import Closing
-from everview.run import starting
 
 T = TypeVar("T")
 SECONDS_BEFORE = 1.0

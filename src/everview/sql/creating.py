@@ -20,7 +20,7 @@ from everview.plan.jobs import jobs
 from everview.plan.keys import view_key
 from everview.plan.nodes import Node, node_of
 from everview.plan.rules import improve
-from everview.result import Result
+from everview.results.result import Result
 from everview.schema import LONGEST_NAME, check_visible
 from everview.sql.creation import Creation, Definition
 from everview.sql.parsing import Statement
@@ -79,8 +79,8 @@ def _check_name(name: str) -> None:
 def _others_waiting(db: Database, creation: Creation) -> Iterator[int | None]:
     """While a view's plan depends on other views, or is about to be that of others, nobody else may
     change those. A view of tables alone waits for nobody."""
-    from everview.run.engine import start
-    from everview.run.maintainer import alone
+    from everview.engines.engine import start
+    from everview.maintain.maintainer import alone
 
     views = {view.lower() for view in db.views()}
     changes = creation.replaces and creation.name.lower() in views
@@ -123,7 +123,7 @@ def define(db: Database, creation: Creation) -> Document:
 def _planned(db: Database, definition: Definition, views: Mapping[str, Document]) -> Document:
     """The part of a document that follows from a definition and the views that its query reads, by
     the names it has for them."""
-    from everview.run.engine import start
+    from everview.engines.engine import start
     from everview.sql.catalyst import translate
 
     mentioned = definition.mentioned - {view.lower() for view in views}
@@ -171,7 +171,7 @@ def _check_size(plan: Node) -> None:
 
 
 def _improved(db: Database, plan: Node, tables: Iterable[str]) -> Node:
-    from everview.run.estimating import costs_for
+    from everview.estimate.costs import costs_for
 
     schemas = {table: db.store.describe(table) for table in tables}
     known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
@@ -247,7 +247,7 @@ def _replace(db: Database, views: Mapping[str, Document], token: int | None) -> 
 
 def rename(db: Database, statement: Statement, at: int) -> Result:
     """ALTER VIEW name RENAME TO other; those that read the view go on reading it."""
-    from everview.run.maintainer import alone
+    from everview.maintain.maintainer import alone
 
     words = [token.text for token in statement.tokens]
     if [word.upper() for word in words[at + 1 : at + 3]] != ["RENAME", "TO"] or len(

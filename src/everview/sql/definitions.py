@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.expressions import DType
 
 from everview.errors import InvalidSql, OutOfReach, TableExists, TableNotFound, UnsupportedSql
-from everview.result import Result
+from everview.results.result import Result
 from everview.schema import DEFAULT_REGIONS, Column, arrow_type, sql_name
 from everview.sql.parsing import Statement
 

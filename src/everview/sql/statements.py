@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from everview.errors import InvalidSql, UnsupportedSql, meant
-from everview.result import Result
+from everview.results.result import Result
 from everview.sql import views
 from everview.sql.definitions import alter, create, describe, drop, show
 from everview.sql.parsing import Statement, split

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from everview.errors import InUse, InvalidSql, UnsupportedSql
-from everview.result import Result
+from everview.results.result import Result
 from everview.sql.creating import create, rename, views_over
 from everview.sql.creation import OPTIONS, Definition
 from everview.sql.parsing import Statement
@@ -84,7 +84,7 @@ def _name(statement: Statement, words: list[str], at: int = 1) -> str:
 
 
 def _drop(db: Database, statement: Statement, at: int) -> Result:
-    from everview.run.maintainer import alone, forget_views
+    from everview.maintain.maintainer import alone, forget_views
 
     name, cascade = _dropped(db, statement, at)
     if name is None:

@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from everview.errors import DataError, InvalidSql, UnsupportedSql
 from everview.intake import rows_to_arrow
-from everview.result import Result, count_rows, count_unchanged
+from everview.results.result import Result, count_rows, count_unchanged
 from everview.schema import Column, TableSchema, quoted
 from everview.sql.definitions import table_name
 from everview.sql.literals import plain_rows

@@ -14,17 +14,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
+from everview.engines.engine import readable
 from everview.errors import InvalidSql, UnsupportedSql
 from everview.plan.nodes import Node, Order
 from everview.plan.ordering import check_ordered
-from everview.run.engine import readable
+from everview.reach import check_plan
+from everview.reach.spark import ask
 from everview.schema import Column, quoted, sql_name
-from everview.sql.catalyst.reach import ask
 from everview.sql.catalyst.texts import check_texts
 from everview.sql.catalyst.translation import Translation
 from everview.sql.catalyst.trees import each, kind, walk
 from everview.sql.catalyst.whole import whole
-from everview.sql.reach import check_plan
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 EXCLUDED = ",".join(

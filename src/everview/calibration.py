@@ -1,0 +1,192 @@
+"""What the cost model's constants are on this machine: a small database is loaded and changed, and
+the constants are fitted to what that took."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from everview.estimate.costs import constants_key
+from everview.plan.cost import DEFAULTS, Constants
+from everview.stores.embedded.work import total
+
+if TYPE_CHECKING:
+    from everview.database import Database
+
+ROWS, PARTS, KINDS = 100_000, 2_000, 20
+EPOCHS = ((10, 6), (1_000, 4), (8_000, 3))  # changes, and how often
+LOADS = 2
+_PARTS_CHANGED = 200
+# each with how many operators it has, its rows among them
+_LOADED = {
+    "SELECT * FROM few": 1,
+    "SELECT f.kind, sum(f.amount) AS total FROM few f JOIN parts p ON f.part = p.id GROUP BY 1": 3,
+    "SELECT id, amount FROM rows": 1,
+}
+_CHANGED = {
+    "SELECT kind, count(*) AS n, sum(amount) AS total FROM rows GROUP BY kind": 2,
+    "SELECT p.name, r.kind, sum(r.amount) AS total FROM rows r JOIN parts p ON r.part = p.id "
+    "GROUP BY 1, 2": 3,
+}
+_TABLES = {
+    "few": {"id": "INT", "part": "INT", "kind": "INT", "amount": "BIGINT"},
+    "rows": {"id": "INT", "part": "INT", "kind": "INT", "amount": "BIGINT"},
+    "parts": {"id": "INT", "name": "STRING"},
+}
+
+
+@dataclass
+class _Measured:
+    """What was counted and how long it took: of operators, epochs and loads."""
+
+    operators: list[tuple[list[float], float]] = field(default_factory=list)
+    epochs: list[tuple[list[float], float]] = field(default_factory=list)
+    loads: list[tuple[list[float], float]] = field(default_factory=list)
+
+
+def calibrate(db: Database, engine: str, tell: Callable[[str], None]) -> Constants:
+    """Measure an engine's constants in a temporary database, and keep them in this one; `tell` is
+    told of each step."""
+    import everview
+
+    with (
+        tempfile.TemporaryDirectory(prefix="everview-calibrate-") as directory,
+        everview.open(f"{directory}/calibrate.ev", create=True, engine=engine) as small,  # type: ignore[arg-type]
+    ):
+        tell(f"starting {engine} ...")
+        measured = _measure(small, tell)
+    found = _constants(measured, DEFAULTS[engine])
+    db.store.store_documents({constants_key(engine): found.to_json()})
+    return found
+
+
+def _measure(db: Database, tell: Callable[[str], None]) -> _Measured:
+    rng = np.random.default_rng(1)
+    for name, columns in _TABLES.items():
+        db.create_table(name, columns, key="id")
+    db.table("few").put(_rows(rng, np.arange(100)))
+    db.table("rows").put(_rows(rng, np.arange(ROWS)))
+    db.table("parts").put(_parts(rng, np.arange(PARTS)))
+    measured, numbers = _Measured(), count(1)
+    queries = {**_LOADED, **_CHANGED}
+    for query, operators in queries.items():
+        tell(f"view {next(numbers)} of {len(queries)}: loading it")
+        _load(db, query, operators, measured)
+        if query in _CHANGED:
+            tell("  changing its tables")
+            _change(db, rng, operators, "JOIN" in query, measured)
+        db.sql("DROP VIEW v")
+    return measured
+
+
+def _load(db: Database, query: str, operators: int, measured: _Measured) -> None:
+    """Several times, of which the quickest counts: the machine may do other things too."""
+    loads = []
+    for _ in range(LOADS):
+        if db.views():
+            db.sql("DROP VIEW v")
+        db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+        loads.append(_loaded(db, operators))
+    measured.loads.append(min(loads, key=lambda load: load[1]))
+
+
+def _loaded(db: Database, operators: int) -> tuple[list[float], float]:
+    begun = time.perf_counter()
+    db.maintain()
+    seconds = time.perf_counter() - begun
+    found = db.view("v").analyze()
+    assert found is not None
+    # rows as the model counts them: a load may add rows up before it sends them to an aggregate,
+    # so the largest table's are counted once for each operator that they would come to
+    tables = [one.rows for one in db.status() if one.name in found.changes]
+    read, given = sum(tables), sum(tables) + max(tables) * (operators > 2)
+    items = db.explain("v", json=True)["state"]["rows"]
+    return [1, operators, read + given, items], seconds
+
+
+def _change(
+    db: Database, rng: np.random.Generator, operators: int, joined: bool, measured: _Measured
+) -> None:
+    """Epochs of several sizes; where there is a join, also of the table that has many partners."""
+    sizes = [(size, False) for size, times in EPOCHS for _ in range(times)]
+    sizes += [(_PARTS_CHANGED, True)] * 3 if joined else []
+    for size, of_parts in sizes:
+        if of_parts:
+            db.table("parts").put(_parts(rng, rng.choice(PARTS, size, False)))
+        else:
+            db.table("rows").put(_rows(rng, rng.choice(ROWS, size, False)))
+        seconds = db.maintain().seconds
+        view = db.store.document("view/v")
+        assert view is not None
+        epoch = db.view("v").epoch
+        works = [
+            total(work for shard in shards.values() for work in shard.epochs if work.epoch == epoch)
+            for shards in (db.store.work(s, view["shards"]) for s in view["states"].values())
+        ]
+        for work in works:
+            counts = [1.0, work.rows_in, work.reads, work.writes]
+            measured.operators.append((counts, work.nanoseconds / 1e9))
+        sent = size + sum(work.rows_in for work in works)
+        own = sum(work.nanoseconds for work in works) / 1e9
+        measured.epochs.append(([1, operators, sent], max(seconds - own, 1e-4)))
+
+
+def _constants(measured: _Measured, default: Constants) -> Constants:
+    """The constants that fit; one that is lost in what else the machine did stays as it was."""
+    own, row, read, write = _fitted(measured.operators)
+    epoch, operator, send = _fitted(measured.epochs)
+    load, load_operator, load_row, append = _fitted(measured.loads)
+    found = {
+        "epoch": epoch,
+        "operator": operator + own,
+        "send": send,
+        "row": row,
+        "read": read,
+        "write": write,
+        "load": load,
+        "load_operator": load_operator,
+        "load_row": load_row,
+        "append": append,
+    }
+    told = {name: seconds for name, seconds in found.items() if seconds > 0}
+    return replace(default, **told, measured=datetime.now(UTC).date().isoformat())
+
+
+def _fitted(measured: Sequence[tuple[list[float], float]]) -> list[float]:
+    """Seconds for each thing counted, none negative: by least squares of the relative error."""
+    counts = np.array([counts for counts, _ in measured], np.float64)
+    seconds = np.array([seconds for _, seconds in measured], np.float64)
+    counts /= seconds[:, None]
+    kept = list(range(counts.shape[1]))
+    while True:
+        found = np.linalg.lstsq(counts[:, kept], np.ones(len(seconds)), rcond=None)[0]
+        if found.min() >= 0 or len(kept) == 1:
+            break
+        del kept[int(found.argmin())]
+    by_place = dict(zip(kept, map(float, found), strict=True))
+    return [max(0.0, by_place.get(place, 0.0)) for place in range(counts.shape[1])]
+
+
+def _rows(rng: np.random.Generator, ids: np.ndarray) -> pa.Table:
+    size = len(ids)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int32()),
+            "part": pa.array(rng.integers(0, PARTS, size), pa.int32()),
+            "kind": pa.array(rng.integers(0, KINDS, size), pa.int32()),
+            "amount": pa.array(rng.integers(0, 10**6, size), pa.int64()),
+        }
+    )
+
+
+def _parts(rng: np.random.Generator, ids: np.ndarray) -> pa.Table:
+    names = [f"part {number}" for number in rng.integers(0, 100, len(ids))]
+    return pa.table({"id": pa.array(ids, pa.int32()), "name": names})

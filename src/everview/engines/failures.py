@@ -1,0 +1,75 @@
+"""Whose fault it is that a job failed: a view's and its rows', or the engine's.
+
+What an engine throws is a view's fault unless it is known to be the engine's own: it ran out of
+memory, files or room, lost its workers, or can't be reached. Such a failure passes, and views wait.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.errors import PySparkException
+
+from everview.errors import EngineFailed, EverviewError
+
+if TYPE_CHECKING:
+    from everview.engines.engine import Engine
+
+TRIES = 3
+UNKNOWN_TRIES = 2
+_OF_THE_ENGINE = re.compile(
+    r"OutOfMemoryError|MemoryError|Java heap space|GC overhead limit|Cannot allocate memory"
+    r"|ResourcesExhausted|Resources exhausted|unable to create (new )?native thread"
+    r"|No space left on device|Too many open files"
+    r"|Python worker (exited unexpectedly|failed to connect back)|worker crashed"
+    r"|ExecutorLostFailure|executor (lost|heartbeat timed out)|FetchFailed|Failed to connect to /"
+    r"|SparkContext (was|has been) (shut down|stopped)|stopped SparkContext|Job \d+ cancelled"
+    r"|StatusCode\.UNAVAILABLE|Connection refused|Connection reset|Py4JNetworkError|Broken pipe"
+)
+_CAUSE = re.compile(r"most recent failure: .*?\(TID \d+\) \(.*?\): (.+)")
+_CALLED = re.compile(r"An error occurred while calling .*\n: (.+)")
+T = TypeVar("T")
+
+
+def is_of_the_engine(text: str) -> bool:
+    """Whether an error says that the engine itself failed."""
+    return _OF_THE_ENGINE.search(text) is not None
+
+
+def cause(text: str) -> str:
+    """What a task failed with, without what Spark says around it; '' if no task did."""
+    found = _CAUSE.search(text) or _CALLED.search(text)
+    return found[1] if found else ""
+
+
+def engine_failed(name: str, error: Exception) -> EngineFailed:
+    lines = (cause(str(error)) or str(error)).strip().splitlines()
+    why = lines[0] if lines else type(error).__name__
+    return EngineFailed(
+        f"the engine {name} failed again and again: {why.rstrip('.')}. Nothing is lost: views "
+        "wait, and the next maintain(), or everview run, goes on with them"
+    )
+
+
+def run_again(engine: Engine, work: Callable[[], T], unknown_tries: int = UNKNOWN_TRIES) -> T:
+    """What `work` gives; tried again if the engine fails, or throws what nobody knows.
+
+    Raises `EngineFailed` if that was the engine's own fault: it says so, or answers nothing else
+    either. Raises what `Engine.told` makes of any other error: then it is a view's.
+    """
+    for tried in range(1, TRIES + 1):
+        try:
+            return work()
+        except EverviewError:
+            raise
+        except Exception as error:
+            told = engine.told(error)
+            passes = isinstance(told, EngineFailed)
+            if isinstance(error, PySparkException) and not passes:
+                raise told from error
+            if tried == (TRIES if passes else unknown_tries):
+                lost = not passes and not engine.answers()
+                raise (engine_failed(engine.name, error) if lost else told) from error
+    raise AssertionError

@@ -1,0 +1,99 @@
+"""What a view would cost: its plan estimated from samples, changes as the logs have them, and
+seconds by what `everview calibrate` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from everview.engines.engine import start
+from everview.estimate.sampler import Sampler
+from everview.explain.work import recent_changes
+from everview.plan.cost import DEFAULTS, Constants, PlanCost, Rates, cost_of
+from everview.plan.estimates import Estimates
+from everview.plan.facts import Costs
+from everview.plan.flows import UPDATED
+from everview.plan.nodes import Node, Source, node_of
+from everview.programs.workers import images
+
+if TYPE_CHECKING:
+    from everview.stores.embedded import EmbeddedStore
+
+_LOOKED_AT = 1_000  # changes of a table, the newest
+_FEW_ROWS = 1_000
+
+
+def constants_of(store: EmbeddedStore, engine: str) -> Constants:
+    """Those of an engine, as calibrated or by default."""
+    known = store.document(constants_key(engine))
+    return DEFAULTS[engine] if known is None else Constants(**known)
+
+
+def constants_key(engine: str) -> str:
+    """The document that has an engine's constants."""
+    return f"constants/{engine}"
+
+
+def cost_of_view(store: EmbeddedStore, view: dict[str, Any]) -> PlanCost:
+    """Of a view's document, whether or not it is in the catalog."""
+    plan = node_of(view["plan"])
+    estimates = Estimates(Sampler(store, start("spark").session))
+    each = {table: rows_of_change(store, plan, table) for table in plan.tables()}
+    return cost_of(plan, tuple(view["key"]), estimates, each, len(view["shards"]))
+
+
+def costs_for(store: EmbeddedStore, engine: str, plan: Node, shards: int) -> Costs | None:
+    """What rules go by for a plan, which may read views too; None if its tables are so small that
+    no plan is better than another."""
+    tables = sorted(plan.tables() & set(store.tables()))
+    if sum(region.rows for table in tables for region in store.status(table)) < _FEW_ROWS:
+        return None
+    views = store.documents("view/").values()
+    return Costs(
+        Estimates(Sampler(store, start("spark").session)),
+        constants_of(store, engine),
+        rates_of(store, tables).shares,
+        {table: rows_of_change(store, plan, table) for table in tables},
+        frozenset(name for view in views if view["status"] == "live" for name in view["states"]),
+        shards,
+    )
+
+
+def rates_of(store: EmbeddedStore, tables: Iterable[str]) -> Rates:
+    """How changes are spread over tables: as in the last epochs. Of tables that no view follows as
+    many rows are thought to change as of the others together; without any epoch, of all."""
+    names = sorted(tables)
+    counts, epochs = recent_changes(store, names)
+    rows = {table: sum(region.rows for region in store.status(table)) for table in names}
+    followed = [
+        t for t in names if t in (store.document("epoch") or {"positions": {}})["positions"]
+    ]
+    known = sum(rows[table] for table in followed)
+    often = sum(counts.values()) / known if epochs and known else 1.0
+    weights = {
+        table: counts[table] if epochs and table in followed else rows[table] * often
+        for table in names
+    }
+    total = sum(weights.values())
+    shares = {table: weights[table] / total if total else 1 / len(names) for table in names}
+    return Rates(shares, epochs)
+
+
+def rows_of_change(store: EmbeddedStore, plan: Node, table: str) -> float:
+    """How many rows the newest changes of a table have in a plan's delta: an update that it sees
+    has two. Without any since a view follows the table, all are thought to be such."""
+    counts, _ = recent_changes(store, [table])
+    number = min(counts[table], _LOOKED_AT)
+    if not number:
+        return UPDATED
+    sources = [node for node in plan.walk() if isinstance(node, Source) and node.table == table]
+    names = sorted({name for source in sources for name in source.read})
+    read = Source((), table, tuple(names))
+    logs = store.log(table)
+    changes = rows = 0
+    for region, log in logs.items():
+        after = max(log.first - 1, log.last - max(1, number // len(logs)))
+        for batch in store.changes(table, region, after, None, names):
+            changes += batch.num_rows
+            rows += sum(len(image) for image in images(batch, read, names))
+    return rows / changes if changes else UPDATED

@@ -1,0 +1,1 @@
+"""How a view is maintained, as a tree, a document or text."""

@@ -1,0 +1,316 @@
+"""A plan as a person reads it: which nodes there are, in which round and where each runs, how it
+is maintained, and what it keeps.
+
+`explain` gives a document, all of it plain data; `as_text` draws it as a tree, the view on top.
+A node with one input stands right above it, and one with several above the branches of its inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+from everview.explain import expected
+from everview.explain import measured as analyze
+from everview.plan.distribution import (
+    UNNAMED,
+    Distribution,
+    distribution,
+    keyed_by,
+    lies,
+    shards_by,
+    shuffles,
+)
+from everview.plan.nodes import OPERATORS, Join, Node, Recompute, Refresh, Replace, Touched
+from everview.readable import readable_bytes
+
+WIDTH = 120
+INCREMENTAL = "incremental"
+BY_GROUP = "by touched group"
+IN_FULL = "in full, computed anew from whole tables whenever one of them changes"
+REREADS = "re-reads all rows of its left side when its right side changes"
+_STATELESS, _OPERATOR = "Spark", "operator"
+_WORST = (IN_FULL, BY_GROUP)
+_OWN_WIDTH = 36  # of a label, at least, however deep the tree
+_MOST_OF_PLACE = 40
+_KEPT = ("state rows", "bytes")
+_PLAIN = re.compile(r"`(\w+)`")
+
+# What a node's state holds: (rows, bytes on disk); None if there is none yet.
+Size = Callable[[Node | None], tuple[int, int] | None]
+Document = dict[str, Any]
+
+
+def explain(
+    plan: Node,
+    key: tuple[str, ...],
+    size: Size = lambda node: None,
+    shared: Callable[[Node], list[str]] = lambda node: [],
+) -> Document:
+    """The document of a view with this plan and key.
+
+    `size` is asked for every operator, and with None for the view's own rows; `shared` says which
+    other views use an operator's state.
+    """
+    by = keyed_by(plan, key)
+    below = _document(plan, size, shared, {})
+    top = {
+        "kind": "view",
+        "label": "view",
+        "copied": False,
+        "again": False,
+        "round": below["round"] + (not lies(plan, by)),
+        "by": _names(by),
+        "place": _place(plan, by),
+        "runs": _OPERATOR,
+        "maintained": INCREMENTAL,
+        "state": _state(size(None)),
+        "shared_with": [],
+        "inputs": [below],
+    }
+    states = {part["identity"]: part["state"] for part in _parts(below) if part["state"]}
+    kept = [*states.values(), *([top["state"]] if top["state"] else [])]
+    how = {p["identity"]: p["maintained"] for p in _parts(below)}
+    rereading = list(how.values()).count(REREADS)
+    but = f", but {rereading} of its operators may re-read" if rereading else ""
+    return {
+        "key": list(key),
+        "rounds": top["round"],
+        "maintained": next((one for one in _WORST if one in how.values()), INCREMENTAL) + but,
+        "state": {what: sum(one[what] for one in kept) for what in ("rows", "bytes")},
+        "plan": top,
+    }
+
+
+def _document(
+    node: Node,
+    size: Size,
+    shared: Callable[[Node], list[str]],
+    known: dict[str, Document],
+    copied: bool = False,
+) -> Document:
+    """A part that has operators and comes again has its inputs where it came first."""
+    if node.identity in known:
+        return {**known[node.identity], "copied": copied, "again": True, "inputs": []}
+    is_operator = isinstance(node, OPERATORS)
+    needed = shards_by(node) if is_operator else (None,) * len(node.inputs())
+    below = [
+        _document(one, size, shared, known, is_operator and by is None)
+        for one, by in zip(node.inputs(), needed, strict=True)
+    ]
+    by = needed[0] if is_operator else distribution(node)
+    document = {
+        "kind": node.kind,
+        "label": _PLAIN.sub(r"\1", node.label()),
+        "identity": node.identity,
+        "round": max((one["round"] for one in below), default=1) + shuffles(node),
+        "by": _names(by),
+        "place": _place(node.inputs()[0], by) if is_operator else None,
+        "copied": copied,
+        "again": False,
+        "runs": _OPERATOR if is_operator else _STATELESS,
+        "maintained": _maintained(node),
+        "state": _state(size(node)) if is_operator else None,
+        "shared_with": shared(node) if is_operator else [],
+        "inputs": below,
+    }
+    if is_operator or any(one["identity"] in known for one in below):
+        known[node.identity] = document
+    return document
+
+
+def _maintained(node: Node) -> str:
+    if any(isinstance(one, Refresh) for one in (node, *node.inputs())):
+        return IN_FULL
+    if isinstance(node, Touched | Recompute | Replace):
+        return BY_GROUP
+    return REREADS if isinstance(node, Join) and not node.left_keys else INCREMENTAL
+
+
+def _names(by: Distribution) -> list[str] | None:
+    return None if by is None or by == UNNAMED else [min(place) for place in by]
+
+
+def _place(node: Node, by: Distribution) -> str:
+    if by == UNNAMED:
+        return "where it lies"
+    names = _names(by) or []
+    if len(names) > 1 and set(names) == set(node.names()):
+        return "by whole row"
+    return f"by {', '.join(names)}" if names else "one shard"
+
+
+def _state(size: tuple[int, int] | None) -> Document | None:
+    return None if size is None else {"rows": size[0], "bytes": size[1]}
+
+
+def _parts(document: Document) -> Iterator[Document]:
+    yield document
+    for one in document["inputs"]:
+        yield from _parts(one)
+
+
+def as_text(document: Document, width: int = WIDTH) -> str:
+    """The document as lines of about `width` columns; what is cut there is whole in the document.
+
+    If epochs were analyzed, nodes have what those took in place of their state.
+    """
+    lines = [*_header(document), ""]
+    drawn = list(_draw(document["plan"], "", ""))
+    titles, cells_of, below = _numbers(document)
+    cells = [("round", "runs in", *titles)]
+    cells += [
+        (str(line.node["round"]), _where(line.node, brief=titles != _KEPT), *cells_of(line.node))
+        for line in drawn
+    ]
+    cells += [("", "", *sums) for _, sums in below]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    room = width - sum(widths) - 2 * len(widths)
+    trees = [line.before + _cut(line.label, room - len(line.before)) for line in drawn]
+    trees = ["plan", *trees, *(label for label, _ in below)]
+    wide = max(map(len, trees))
+    all_notes = [[], *(line.notes for line in drawn), *([] for _ in below)]
+    for tree, (number, where, *rest), notes in zip(trees, cells, all_notes, strict=True):
+        line = f"{number:>{widths[0]}}  {tree:<{wide}}  {where:<{widths[1]}}"
+        numbers = [f"  {cell:>{room}}" for cell, room in zip(rest, widths[2:], strict=True)]
+        lines.append("".join([line, *numbers]).rstrip())
+        lines += [" " * (widths[0] + 2) + note for note in notes]
+    after = ["", *expected.below(document)] if "estimate" in document else []
+    return "\n".join([*lines, *after])
+
+
+def _numbers(
+    document: Document,
+) -> tuple[tuple[str, ...], Callable[[Document], tuple[str, ...]], list[tuple[str, Any]]]:
+    """What stands beside the nodes: titles, the cells of a node, and lines at the end."""
+    if (document.get("analysis") or {}).get("epochs"):
+        return analyze.TITLES, analyze.cells, analyze.totals(document["analysis"])
+    if "estimate" in document:
+        estimate = document["estimate"]
+        shares = {table: one["share"] for table, one in estimate["per_1000_changes"].items()}
+        cells = partial(expected.cells, shares=shares)
+        return expected.TITLES, cells, expected.totals(estimate)
+    return _KEPT, _kept, []
+
+
+def _header(document: Document) -> Iterator[str]:
+    status = document.get("status", "not created")
+    told = {
+        "live": f"live, at epoch {document.get('epoch')}",
+        "new": "new, to be loaded when it is first maintained",
+        "stopped": f"stopped, at epoch {document.get('epoch')}: {document.get('error')}",
+    }
+    yield f"view {document.get('view', '')}: {told.get(status, status)}"
+    yield f"key: {', '.join(document['key']) or 'none, it has one row'}"
+    if status == "live" and document.get("error"):
+        yield f"not replaced: {document['error']}"
+    if document.get("order"):
+        yield f"order of reading: {', '.join(document['order'])}"
+    state = document["state"]
+    rows, size = f"{state['rows']:,}", readable_bytes(state["bytes"])
+    kept = f"{rows} state rows, {size} on disk"
+    if status == "not created":
+        shared = f"{rows} rows of its state ({size}) are there already"
+        kept = shared if state["bytes"] else "no state yet"
+    rounds = f"{document['rounds']} round{'s' * (document['rounds'] > 1)}"
+    yield f"{rounds}, {kept}; maintained: {document['maintained']}"
+    if "analysis" in document:
+        yield from analyze.told(document)
+    if "estimate" in document:
+        yield from expected.told(document)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A node in the tree: what stands before it, its label, and what is said under it."""
+
+    node: Document
+    before: str
+    label: str
+    notes: list[str]
+
+
+def _draw(node: Document, before: str, below: str) -> Iterator[_Line]:
+    """The node and what is under it, to the right of `before` and `below`."""
+    if node["again"]:
+        told = {**node, "state": None, "work": None, "estimate": None}
+        yield _Line(told, before, node["label"], [f"{below}· as above"])
+        return
+    *others, last = node["inputs"] or [None]
+    bar = below + "│  " * bool(others)
+    yield _Line(node, before, node["label"], [f"{bar}· {note}" for note in _notes(node)])
+    for one in others:
+        yield from _draw(one, below + "├─ ", below + "│  ")
+    if last is not None:
+        branch = bool(others)
+        yield from _draw(last, below + "└─ " * branch, below + "   " * branch)
+
+
+def _notes(node: Document) -> Iterator[str]:
+    if node["maintained"] != INCREMENTAL:
+        yield node["maintained"]
+    if any(one["copied"] for one in node["inputs"]):
+        yield "its right side is copied to every shard"
+    if node["shared_with"]:
+        yield f"shared with {', '.join(node['shared_with'])}"
+
+
+def _where(node: Document, brief: bool) -> str:
+    """Where a node runs; in brief, an operator is one that has a place."""
+    place: str | None = node["place"]
+    where = place if brief and place else ", ".join(filter(None, [node["runs"], place]))
+    return where if len(where) <= _MOST_OF_PLACE else where[: _MOST_OF_PLACE - 1] + "…"
+
+
+def _kept(node: Document) -> tuple[str, ...]:
+    """What stands under _KEPT for a node."""
+    state = node["state"]
+    return (f"{state['rows']:,}", readable_bytes(state["bytes"])) if state else ("", "")
+
+
+def _cut(label: str, room: int) -> str:
+    """Of the label as many parts as there is room for, and how many more there are."""
+    room = max(room, _OWN_WIDTH)
+    if len(label) <= room:
+        return label
+    columns, where, conditions = label.partition(") where ")
+    if where:  # a source, whose columns say less than its conditions
+        name, _, listed = columns.partition(" (")
+        count = listed.count(", ") + 1
+        text = f"{name} ({count} column{'s' * (count > 1)}) where {conditions}"
+        return text if len(text) <= room else f"{text[: room - 1]}…"
+    parts, separator = _split(label)
+    for shown in range(len(parts) - 1, 0, -1):
+        text = separator.join(parts[:shown]) + separator.rstrip()
+        text += f" … {len(parts) - shown} more"
+        text += ")" * (text.count("(") - text.count(")"))
+        if len(text) <= room:
+            return text
+    return separator.join(parts)[: room - 1] + "…"
+
+
+def _split(label: str) -> tuple[list[str], str]:
+    """The parts of a label's outermost list, those that say most first; what is between them."""
+    kind, _, rest = label.partition(" ")
+    if kind == "filter":
+        parts = _outermost(rest, " AND ")
+        parts.sort(key=lambda part: "IS NOT NULL" in part)
+        return [f"filter {parts[0]}", *parts[1:]], " AND "
+    if kind == "project":
+        parts = _outermost(rest, ", ")
+        parts.sort(key=lambda part: "(" not in part)
+        return [f"project {parts[0]}", *parts[1:]], ", "
+    return _outermost(label, ", ") if kind == "source" else [label], ", "
+
+
+def _outermost(text: str, separator: str) -> list[str]:
+    """A text split at those separators that are in the fewest parentheses."""
+    depths = accumulate((character == "(") - (character == ")") for character in text)
+    found = [(depth, at) for at, depth in enumerate(depths) if text.startswith(separator, at)]
+    outer = [at for depth, at in found if depth == min(found)[0]]
+    starts, ends = [0, *(at + len(separator) for at in outer)], [*outer, len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]

@@ -1,0 +1,1 @@
+"""Files into tables: Parquet, CSV and JSON lines."""

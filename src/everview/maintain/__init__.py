@@ -1,0 +1,1 @@
+"""Epochs, loads and the life of views."""

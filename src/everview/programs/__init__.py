@@ -1,0 +1,1 @@
+"""Plans as jobs of an engine, and the workers that run operators in it."""

@@ -1,0 +1,45 @@
+"""What an engine left out of a program is run after all, before the epoch is committed.
+
+Operators write their state while an engine computes an answer. An optimizer may find that no row of
+the answer needs an operator, and not run it: below a condition that is never true, say. So every
+task that must run notes its end in the state it writes, and the maintainer asks for these notes.
+What has none is run in a job of its own, whose answer is what the operator did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+
+from everview.errors import EngineFailed
+from everview.programs.program import Duty
+from everview.programs.workers import Step, open_store
+
+
+def run_left_out(duties: Iterable[Duty], step: Step) -> int:
+    """Run what is without notes of all its tasks; returns the view rows that this touched.
+
+    Raises `EngineFailed` if the engine leaves out a duty that has rows even then.
+    """
+    rows = 0
+    for duty in duties:
+        if _has_ended(duty, step):
+            continue
+        rows += touched(duty.job())
+        if not _has_ended(duty, step) and not duty.input.isEmpty():
+            raise EngineFailed(
+                f"the engine did not run {duty.name}, so epoch {step.epoch} is not committed; "
+                "nothing is lost, and the next maintain(), or everview run, tries it again"
+            )
+    return rows
+
+
+def _has_ended(duty: Duty, step: Step) -> bool:
+    first = open_store(step.db, step.durability, True).shard(duty.state, step.shards[0])
+    return first.ended(step.epoch, step.token) >= duty.tasks
+
+
+def touched(job: DataFrame) -> int:
+    """How many view rows a job touched, which runs it."""
+    return sum(row["touched"] for row in job.collect())

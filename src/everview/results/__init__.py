@@ -1,0 +1,1 @@
+"""What a statement gives, and how it is shown."""

@@ -1,0 +1,66 @@
+"""Tables, views and results as notebooks show them: the first rows, with the types of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import pyarrow as pa
+
+from everview.errors import EverviewError
+from everview.results.result import cells_of, count_rows, is_number
+from everview.schema import sql_name
+
+SHOWN_ROWS, SHOWN_WIDTH = 20, 120
+_NULL = '<span style="opacity: 0.5; font-style: italic">NULL</span>'
+
+
+def html_of(thing: Any, look: Callable[[], tuple[pa.Table, int]]) -> str:
+    """What `look` gives, the first rows and how many there are, under what `thing` says of itself;
+    that alone if the rows can't be had."""
+    title = f"<div><code>{escape(repr(thing))}</code></div>"
+    try:
+        return f"{title}\n{html_table(*look())}"
+    except EverviewError as error:
+        return f"{title}\n<div>{escape(str(error))}</div>"
+
+
+def html_table(rows: pa.Table, total: int) -> str:
+    """The rows as an HTML table, and how many more there are."""
+    heads = [
+        f'<th style="text-align: {_side(field)}">{escape(name)}<br>'
+        f'<span style="font-weight: normal; opacity: 0.6">{escape(_type(field))}</span></th>'
+        for name, field in zip(_shown(rows.column_names), rows.schema, strict=True)
+    ]
+    columns = [
+        [_cell(text, _side(field)) for text in cells_of(column, SHOWN_WIDTH, null=None)]
+        for field, column in zip(rows.schema, rows.slice(0, SHOWN_ROWS).columns, strict=True)
+    ]
+    lines = [f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True)]
+    more = total - len(lines)
+    below = f"… {more:,} more" if more > 0 else count_rows(total)
+    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
+    body = "\n".join(lines)
+    return f"<table>\n{head}\n<tbody>\n{body}\n</tbody>\n</table>\n<div>{below}</div>"
+
+
+def _shown(names: list[str]) -> list[str]:
+    return [text or "" for text in cells_of(pa.array(names, pa.string()), SHOWN_WIDTH)]
+
+
+def _cell(text: str | None, side: str) -> str:
+    shown = _NULL if text is None else escape(text)
+    return f'<td style="text-align: {side}">{shown}</td>'
+
+
+def _side(field: pa.Field) -> str:
+    return "right" if is_number(field.type) else "left"
+
+
+def _type(field: pa.Field) -> str:
+    """The SQL name of a type, or Arrow's of one that no table has."""
+    try:
+        return sql_name(field.type)
+    except (EverviewError, KeyError, AttributeError):
+        return str(field.type)

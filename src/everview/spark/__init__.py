@@ -1,0 +1,1 @@
+"""The `everview` source of Spark and Sail: tables, their changes, and views."""

@@ -1,0 +1,1 @@
+"""Stores: the contracts that all of them keep, and the embedded one."""
