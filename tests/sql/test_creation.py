@@ -10,8 +10,8 @@ import pytest
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import InvalidSql
+from everview.parsing import Statement
 from everview.sql.creation import Creation
-from everview.sql.parsing import Statement
 
 QUERY = "SELECT customer, sum(amount) FROM orders GROUP BY customer ORDER BY sum(amount) DESC"
 

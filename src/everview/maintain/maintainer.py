@@ -32,7 +32,6 @@ from everview.errors import (
 )
 from everview.explain.work import changes_of, with_changes
 from everview.maintain.cut import Positions, cut, positions_at, time_now
-from everview.maintain.diagnosis import failing_row
 from everview.maintain.recovery import (
     ahead_of_logs,
     anew,
@@ -46,6 +45,7 @@ from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
 from everview.plan.nodes import OPERATORS, Replace, node_of
 from everview.plan.ordering import has_map
+from everview.programs.diagnosis import failing_row
 from everview.programs.program import Kept
 from everview.programs.programs import Load, Programs
 from everview.programs.workers import Step

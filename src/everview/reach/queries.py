@@ -8,8 +8,8 @@ from typing import Any
 from sqlglot import exp
 
 from everview.errors import OutOfReach
+from everview.parsing import Statement
 from everview.reach.tokens import REMEDY, Kind, check_calls, shown, tokens, without_comments
-from everview.sql.parsing import Statement
 
 # functions are checked by name, and operators only compute
 _COMPUTING = (exp.Func, exp.Binary, exp.Unary, exp.Predicate)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from everview.errors import OutOfReach
 from everview.reach.functions import FUNCTIONS, MOST_ARGUMENTS
 from everview.reach.tokens import REMEDY
-from everview.sql.catalyst.trees import each
+from everview.spark.trees import each
 
 _CATALYST = "org.apache.spark.sql.catalyst."
 _PARSED = {

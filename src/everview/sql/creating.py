@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from everview.errors import InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
 from everview.intake.explain import shown
+from everview.parsing import Statement
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
 from everview.plan.jobs import jobs
@@ -23,7 +24,6 @@ from everview.plan.rules import improve
 from everview.results.result import Result
 from everview.schema import LONGEST_NAME, check_visible
 from everview.sql.creation import Creation, Definition
-from everview.sql.parsing import Statement
 
 if TYPE_CHECKING:
     from everview.database import Database

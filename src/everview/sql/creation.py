@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from everview.errors import InvalidSql
-from everview.sql.parsing import Statement
+from everview.parsing import Statement
 
 # what a view may be created WITH; the first of each is the default
 OPTIONS = {"consistency": ("strong", "complete"), "refresh": ("incremental", "full")}

@@ -11,9 +11,9 @@ from sqlglot import exp
 from sqlglot.expressions import DType
 
 from everview.errors import InvalidSql, OutOfReach, TableExists, TableNotFound, UnsupportedSql
+from everview.parsing import Statement
 from everview.results.result import Result
 from everview.schema import DEFAULT_REGIONS, Column, arrow_type, sql_name
-from everview.sql.parsing import Statement
 
 if TYPE_CHECKING:
     from everview.database import Database

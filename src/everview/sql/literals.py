@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from everview.intake.columns import store_column
 from everview.intake.kinds import Unfit
-from everview.sql.parsing import Statement
+from everview.parsing import Statement
 
 _TIMES = {
     DType.DATE: pa.date32(),

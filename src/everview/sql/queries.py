@@ -9,8 +9,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from everview.errors import InvalidSql
+from everview.parsing import Statement
 from everview.reach import check_query
-from everview.sql.parsing import Statement
 from everview.view import View, read_together
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from everview.errors import InvalidSql, UnsupportedSql, meant
+from everview.parsing import Statement, split
 from everview.results.result import Result
 from everview.sql import views
 from everview.sql.definitions import alter, create, describe, drop, show
-from everview.sql.parsing import Statement, split
 from everview.sql.queries import evaluate, views_of
 from everview.sql.writes import delete, insert, update
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from everview.errors import InUse, InvalidSql, UnsupportedSql
+from everview.parsing import Statement
 from everview.results.result import Result
 from everview.sql.creating import create, rename, views_over
 from everview.sql.creation import OPTIONS, Definition
-from everview.sql.parsing import Statement
 
 if TYPE_CHECKING:
     from everview.database import Database

@@ -17,11 +17,11 @@ from sqlglot.tokenizer_core import TokenType
 
 from everview.errors import DataError, InvalidSql, UnsupportedSql
 from everview.intake import rows_to_arrow
+from everview.parsing import Statement
 from everview.results.result import Result, count_rows, count_unchanged
 from everview.schema import Column, TableSchema, quoted
 from everview.sql.definitions import table_name
 from everview.sql.literals import plain_rows
-from everview.sql.parsing import Statement
 from everview.sql.queries import evaluate
 
 if TYPE_CHECKING:

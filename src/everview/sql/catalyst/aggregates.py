@@ -13,19 +13,10 @@ from everview.errors import UnsupportedSql
 from everview.plan.dialects import not_on_sail
 from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace, Touched
 from everview.schema import Column, quoted
+from everview.spark.trees import children_of, descending, each, kind, numbers, sql_type, value, walk
 from everview.sql.catalyst.building import Given, project, same_bits, unused
 from everview.sql.catalyst.sail import ordinary
 from everview.sql.catalyst.scalars import attached
-from everview.sql.catalyst.trees import (
-    children_of,
-    descending,
-    each,
-    kind,
-    numbers,
-    sql_type,
-    value,
-    walk,
-)
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation

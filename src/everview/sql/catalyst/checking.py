@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from everview.plan.dialects import either, on_sail, on_spark, refused
-from everview.sql.catalyst.trees import children_of, kind, type_of
+from everview.spark.trees import children_of, kind, type_of
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions

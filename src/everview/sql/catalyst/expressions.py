@@ -8,11 +8,11 @@ from typing import Any
 
 from everview.errors import EverviewError, UnsupportedSql
 from everview.schema import Column, arrow_type
+from everview.spark.trees import can_fail, children_of, each, kind, sql_type
 from everview.sql.catalyst.building import Names, plain, unused
 from everview.sql.catalyst.checking import checked, least_literal
 from everview.sql.catalyst.sail import agreeing
 from everview.sql.catalyst.spelling import PASSING, spelled
-from everview.sql.catalyst.trees import can_fail, children_of, each, kind, sql_type
 
 _REMEDIES = {
     "INTERVAL": "; show it as a number, with months_between(...) or timestampdiff(MONTH, ...)",

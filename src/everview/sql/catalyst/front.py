@@ -21,9 +21,9 @@ from everview.plan.ordering import check_ordered
 from everview.reach import check_plan
 from everview.reach.spark import ask
 from everview.schema import Column, quoted, sql_name
+from everview.spark.trees import each, kind, walk
 from everview.sql.catalyst.texts import check_texts
 from everview.sql.catalyst.translation import Translation
-from everview.sql.catalyst.trees import each, kind, walk
 from everview.sql.catalyst.whole import whole
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."

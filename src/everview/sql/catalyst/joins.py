@@ -11,8 +11,8 @@ import pyarrow as pa
 from everview.errors import UnsupportedSql
 from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Union
 from everview.schema import Column, quoted, sql_name
+from everview.spark.trees import children_of, conjuncts, kind, numbers
 from everview.sql.catalyst.building import only, project, unused
-from everview.sql.catalyst.trees import children_of, conjuncts, kind, numbers
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation

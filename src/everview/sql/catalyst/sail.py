@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from everview.plan.dialects import either, on_sail, refused
+from everview.spark.trees import children_of, kind, type_of
 from everview.sql.catalyst.checking import whole_seconds
-from everview.sql.catalyst.trees import children_of, kind, type_of
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from everview.plan.nodes import Join, Node, Project, Threshold
 from everview.schema import quoted
+from everview.spark.trees import children_of, kind, numbers, subqueries
 from everview.sql.catalyst.building import only, unused
-from everview.sql.catalyst.trees import children_of, kind, numbers, subqueries
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from everview.plan.dialects import either
 from everview.schema import quoted
+from everview.spark.trees import children_of, each, kind, sql_type
 from everview.sql.catalyst.checking import tried
-from everview.sql.catalyst.trees import children_of, each, kind, sql_type
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions

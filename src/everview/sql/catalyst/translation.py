@@ -23,13 +23,7 @@ from everview.plan.nodes import (
     Union,
 )
 from everview.schema import Column, is_nested, quoted
-from everview.sql.catalyst.aggregates import aggregate
-from everview.sql.catalyst.building import Given, only, plain, project, unused
-from everview.sql.catalyst.checking import overflows
-from everview.sql.catalyst.expressions import Expressions
-from everview.sql.catalyst.joins import join
-from everview.sql.catalyst.scalars import attached, compared
-from everview.sql.catalyst.trees import (
+from everview.spark.trees import (
     can_fail,
     children_of,
     conjuncts,
@@ -43,6 +37,12 @@ from everview.sql.catalyst.trees import (
     value,
     walk,
 )
+from everview.sql.catalyst.aggregates import aggregate
+from everview.sql.catalyst.building import Given, only, plain, project, unused
+from everview.sql.catalyst.checking import overflows
+from everview.sql.catalyst.expressions import Expressions
+from everview.sql.catalyst.joins import join
+from everview.sql.catalyst.scalars import attached, compared
 from everview.sql.catalyst.windows import window
 
 MOST_CONSTANTS = 10_000

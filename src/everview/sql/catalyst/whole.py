@@ -14,7 +14,7 @@ from everview.errors import UnsupportedSql
 from everview.plan.dialects import not_on_sail, on_sail, on_spark
 from everview.plan.nodes import Node, Refresh, Replace, Source
 from everview.schema import Column
-from everview.sql.catalyst.trees import each, kind, sql_type, walk
+from everview.spark.trees import each, kind, sql_type, walk
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions

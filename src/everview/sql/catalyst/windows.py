@@ -13,11 +13,7 @@ from everview.plan.dialects import either, not_on_sail
 from everview.plan.nodes import Node, Project, Recompute, Replace, Touched
 from everview.plan.ordering import has_map
 from everview.schema import Column, quoted, sql_name, unquoted
-from everview.sql.catalyst.aggregates import by, check_exact, respelled, several, struct_of
-from everview.sql.catalyst.building import only, project, same_bits, unused
-from everview.sql.catalyst.expressions import Expressions
-from everview.sql.catalyst.scalars import attached
-from everview.sql.catalyst.trees import (
+from everview.spark.trees import (
     children_of,
     descending,
     each,
@@ -27,6 +23,10 @@ from everview.sql.catalyst.trees import (
     type_of,
     value,
 )
+from everview.sql.catalyst.aggregates import by, check_exact, respelled, several, struct_of
+from everview.sql.catalyst.building import only, project, same_bits, unused
+from everview.sql.catalyst.expressions import Expressions
+from everview.sql.catalyst.scalars import attached
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
