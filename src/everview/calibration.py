@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from everview.estimate.costs import constants_key
+from everview.catalog import CONSTANTS, VIEWS
+from everview.catalog import Constants as Measured
 from everview.plan.cost import DEFAULTS, Constants
-from everview.stores.embedded.work import total
+from everview.stores.work import total
 
 if TYPE_CHECKING:
     from everview.database import Database
@@ -64,7 +65,7 @@ def calibrate(db: Database, engine: str, tell: Callable[[str], None]) -> Constan
         tell(f"starting {engine} ...")
         measured = _measure(small, tell)
     found = _constants(measured, DEFAULTS[engine])
-    db.store.store_documents({constants_key(engine): found.to_json()})
+    db.store.catalog.write({CONSTANTS[engine]: Measured(found.to_json())})
     return found
 
 
@@ -124,12 +125,17 @@ def _change(
         else:
             db.table("rows").put(_rows(rng, rng.choice(ROWS, size, False)))
         seconds = db.maintain().seconds
-        view = db.store.document("view/v")
+        view = db.store.catalog.get(VIEWS["v"])
         assert view is not None
         epoch = db.view("v").epoch
         works = [
-            total(work for shard in shards.values() for work in shard.epochs if work.epoch == epoch)
-            for shards in (db.store.work(s, view["shards"]) for s in view["states"].values())
+            total(
+                work
+                for number in view.shards
+                for work in db.store.states.shard(state, number).work().epochs
+                if work.epoch == epoch
+            )
+            for state in view.states.values()
         ]
         for work in works:
             counts = [1.0, work.rows_in, work.reads, work.writes]

@@ -13,28 +13,36 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
+from everview.catalog import EPOCH, NO_EPOCH, PIN_LIMIT, VIEWS, PinLimit
 from everview.closing import Closing
-from everview.engines import check_engine
-from everview.errors import DatabaseError, EverviewError, UnsupportedSql, reason_of
+from everview.engines.owner import Engines
+from everview.errors import DatabaseError, EverviewError, reason_of
 from everview.pin import Pin
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
-from everview.stores.base import RegionStatus
-from everview.stores.embedded import EmbeddedStore, compaction, pins
-from everview.stores.embedded.compaction import Compaction
-from everview.stores.embedded.lease import LEASE_SECONDS, RUN
-from everview.stores.embedded.pinned import PinnedStore
-from everview.stores.embedded.pins import MAX_AGE, PinNote
-from everview.stores.embedded.space import Space
+from everview.stores import open_store, path_of
+from everview.stores.base import (
+    LEASE_SECONDS,
+    MAX_AGE,
+    RUN,
+    Compaction,
+    PinNote,
+    RegionStatus,
+    Space,
+    Store,
+)
 from everview.table import Table, check_name
 from everview.view import View
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from everview.check.verify import Verdict
     from everview.engines.engine import Engine
-    from everview.maintain.background import Maintainer
-    from everview.maintain.maintainer import Report
+    from everview.maintain.background import BackgroundMaintainer
+    from everview.maintain.report import Report
     from everview.maintain.watching import Watcher
     from everview.results.result import Result
+    from everview.sql.context import Context
 
 Durability = Literal["always", "interval", "never"]
 EngineName = Literal["spark", "sail"]
@@ -53,6 +61,7 @@ def open(
     engine: EngineName = "spark",
     map_size: int | None = None,
     readonly: bool = False,
+    spark: SparkSession | None = None,
 ) -> Database:
     """Open the database in the directory `path`; with `create`, make it if nothing is there.
 
@@ -62,16 +71,12 @@ def open(
     engine: what evaluates SELECT and WHERE: "spark" or "sail".
     map_size: address space reserved for each region at first, in bytes; it grows when needed.
     readonly: refuse writes; such a handle never waits for a writer, not even to open the files.
+    spark: a session that you have. The engine works in the same Spark, in a session of its own.
     """
-    check_engine(engine)
-    store = EmbeddedStore(
-        os.fspath(path),
-        create=create,
-        durability=durability,
-        map_size=map_size,
-        readonly=readonly,
-    )
-    return Database(store, engine)
+    engines = Engines(engine, spark)
+    options = {"durability": durability, "map_size": map_size}
+    store = open_store(os.fspath(path), create=create, readonly=readonly, **options)
+    return Database(store, engines)
 
 
 @dataclass(frozen=True)
@@ -94,17 +99,15 @@ class Names(list[str]):
 class Database(Closing):
     """Tables and SQL over one store."""
 
-    def __init__(self, store: EmbeddedStore, engine: str = "spark") -> None:
+    def __init__(self, store: Store, engines: Engines) -> None:
         self.store = store
-        self.path = store.path
-        self.engine_name = engine
-        self._engine: Engine | None = None
-        self._others: dict[str, Engine] = {}
+        self.engines = engines
+        self.path = path_of(store.address)
 
     def __repr__(self) -> str:
         try:
             found = f"{count(len(self.tables), 'table')}, {count(len(self.views), 'view')}"
-            epoch = (self.store.document("epoch") or {"number": 0})["number"]
+            epoch = (self.store.catalog.get(EPOCH) or NO_EPOCH).number
             return f"<everview database {self.path}: {found}, epoch {epoch}>"
         except EverviewError as error:
             return f"<everview database {self.path}: {reason_of(error)}>"
@@ -146,33 +149,29 @@ class Database(Closing):
         SELECT, EXPLAIN, VERIFY."""
         from everview.sql import run
 
-        return run(self, statement)
+        return run(self._context, statement)
+
+    @property
+    def _context(self) -> Context:
+        from everview.sql.context import Context
+
+        return Context(self.store, self.engines)
 
     @property
     def engine(self) -> Engine:
         """The engine that evaluates queries, started at first use."""
-        if self._engine is None:
-            from everview.engines.engine import start
+        return self.engines.own
 
-            self._engine = start(self.engine_name)
-        return self._engine
+    @property
+    def engine_name(self) -> str:
+        return self.engines.name
 
     def interrupt(self) -> bool:
         """End what the engine evaluates for this handle; whoever waits for that gets an error.
 
         False if there is nothing that can be ended, since the engine is not started, say.
         """
-        return self._engine is not None and self._engine.interrupt()
-
-    def _engine_of(self, name: EngineName | None) -> Engine:
-        """The named engine, or this database's own."""
-        if name is None or name == self.engine.name:
-            return self.engine
-        if name not in self._others:
-            from everview.engines.engine import start
-
-            self._others[name] = start(name)
-        return self._others[name]
+        return self.engines.interrupt()
 
     def view(self, name: str) -> View:
         """A handle of an existing view."""
@@ -181,7 +180,7 @@ class Database(Closing):
     @property
     def views(self) -> Names:
         """Names of all views, sorted."""
-        return Names(sorted(view["name"] for view in self.store.documents("view/").values()))
+        return Names(sorted(view.name for view in self.store.catalog.all(VIEWS).values()))
 
     def pin(self, *names: str, max_age: float | None = None) -> Pin:
         """One committed epoch over the named views and tables, by default all of them.
@@ -198,30 +197,30 @@ class Database(Closing):
         limits = [limit for limit in (max_age, self.pin_limit) if limit is not None]
         limit = min(limits, default=None)
         if not names:
-            return Pin(PinnedStore(self.store, max_age=limit), limit)
+            return Pin(self.store.pins.pin(max_age=limit), self.store.pins, limit)
         for name in names:
             check_name(name)
         known = set(map(str.lower, self.views))
         tables = [name for name in names if name.lower() not in known]
         views = [name for name in names if name.lower() in known]
-        return Pin(PinnedStore(self.store, views, tables, limit), limit)
+        return Pin(self.store.pins.pin(views, tables, limit), self.store.pins, limit)
 
     def pins(self) -> list[PinNote]:
         """The pins that processes hold now, the oldest first."""
-        return pins.notes(self.path)
+        return self.store.pins.notes()
 
     @property
     def pin_limit(self) -> float | None:
         """How many seconds old a pin of this database may become; None for no limit."""
-        found: float | None = (self.store.document(pins.DOCUMENT) or {}).get("max_age")
-        return found
+        limit = self.store.catalog.get(PIN_LIMIT)
+        return None if limit is None else limit.max_age
 
     def limit_pins(self, seconds: float | None) -> None:
         """Let no pin that any process opens from now on become older; None for no limit."""
         if seconds is not None and not 0 < seconds <= MAX_AGE:
             raise DatabaseError(f"a limit is a number of seconds up to {MAX_AGE:,}, not {seconds}")
-        document = None if seconds is None else {"max_age": float(seconds)}
-        self.store.store_documents({pins.DOCUMENT: document})
+        limit = None if seconds is None else PinLimit(float(seconds))
+        self.store.catalog.write({PIN_LIMIT: limit})
 
     def maintain(
         self,
@@ -235,9 +234,9 @@ class Database(Closing):
         `watch` is told of each step. While another process maintains, it waits; one that gives no
         sign of life for `lease` seconds is superseded and can write nothing more.
         """
-        from everview.maintain.maintainer import maintain
+        from everview.maintain.run import maintain
 
-        return maintain(self.store, self._engine_of(engine), watch, lease)
+        return maintain(self.store, self.engines.named(engine), watch, lease)
 
     @contextmanager
     def running(
@@ -252,14 +251,16 @@ class Database(Closing):
         with self.store.leases.held(RUN, lease, waiting) as token:
             yield lambda: self.store.leases.token == token
 
-    def maintainer(self, every: float = 0.2, engine: EngineName | None = None) -> Maintainer:
+    def maintainer(
+        self, every: float = 0.2, engine: EngineName | None = None
+    ) -> BackgroundMaintainer:
         """Maintains in the background of a block: `with db.maintainer(every=0.2): ...`
 
         All changes made in the block are in the views when it ends.
         """
-        from everview.maintain.background import Maintainer
+        from everview.maintain.background import BackgroundMaintainer
 
-        return Maintainer(self.store, self._engine_of(engine), every)
+        return BackgroundMaintainer(self.store, self.engines.named(engine), every)
 
     @overload
     def explain(self, view: str, json: Literal[False] = False, analyze: bool = False) -> str: ...
@@ -274,49 +275,17 @@ class Database(Closing):
         With `analyze` each operator of a view has what its last epochs took: rows, state and time.
         """
         from everview.explain.plan import as_text
+        from everview.sql.explaining import explain
 
         check_name(view)
-        words = view.split(maxsplit=1)
-        if len(words) == 2 and words[0].upper() in ("SELECT", "WITH", "FROM", "VALUES"):
-            raise UnsupportedSql(
-                "a query is explained as the view it would be: write CREATE MATERIALIZED VIEW name "
-                "AS, and then the query"
-            )
-        if len(words) < 2 or words[0].upper() != "CREATE":
-            document = self.view(view).explain(analyze)
-        elif analyze:
-            raise UnsupportedSql(
-                "ANALYZE shows what epochs of a view took, and one that is not created has none; "
-                "explain it without ANALYZE"
-            )
-        else:
-            from everview.sql.creating import define
-            from everview.sql.creation import Creation
-            from everview.sql.statements import only
-
-            document = self._expected(define(self, Creation.of(only(view))))
+        document = explain(self._context, view, analyze)
         return document if json else as_text(document)
-
-    def _expected(self, view: dict[str, Any]) -> dict[str, Any]:
-        """How a view would be maintained that isn't created, and what that is expected to cost."""
-        from everview.estimate.costs import constants_of, cost_of_view, rates_of
-        from everview.explain.expected import with_estimates
-        from everview.view import explain_view
-
-        engine = self.engine_name
-        return with_estimates(
-            explain_view(self.store, view),
-            cost_of_view(self.store, view),
-            constants_of(self.store, engine),
-            engine,
-            rates_of(self.store, view["tables"]),
-        )
 
     def verify(self, view: str) -> Verdict:
         """Recompute a view at its epoch and compare."""
         from everview.check.verify import verify
 
-        return verify(self, view)
+        return verify(self.store, self.engines.planner, view)
 
     def rebuild(self, view: str) -> Report:
         """Make a view anew from its tables, and the views that share state with it.
@@ -324,7 +293,7 @@ class Database(Closing):
         For a view that was stopped, or whose state is damaged. Until it is loaded, reads of it
         raise `NotLoaded`.
         """
-        from everview.maintain.maintainer import rebuild_view
+        from everview.maintain.views import rebuild_view
 
         rebuild_view(self.store, self.view(view).name)
         return self.maintain()
@@ -349,7 +318,7 @@ class Database(Closing):
     def space(self) -> Space:
         """Bytes on disk; how many of them are free; and how many would be, but for readers such as
         pins, by process."""
-        return compaction.space(self.store)
+        return self.store.space()
 
     def compact(self, watch: Callable[[str, int, int], None] | None = None) -> Compaction:
         """Give the space back that is free in the files, beside all who read and write.
@@ -357,7 +326,7 @@ class Database(Closing):
         Writes wait for moments only. What readers keep from being free stays; `after.held` of the
         report says which processes do.
         """
-        return compaction.compact(self.store, watch)
+        return self.store.compact(watch)
 
     def failed_syncs(self) -> dict[str, str]:
         """What was written but can't be handed to the device: the error, by directory.

@@ -125,6 +125,12 @@ class NotLoaded(CatalogError):
     code = "EV206"
 
 
+class Conflict(CatalogError):
+    """A record changed since it was read."""
+
+    code = "EV207"
+
+
 class DataError(EverviewError):
     """Rows or keys that don't fit the table; nothing was written."""
 

@@ -25,6 +25,11 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)
 _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET)
 _CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET)
 
+SUPPORTED = (
+    "CREATE TABLE, ALTER TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, "
+    "DELETE FROM, SELECT, CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS, EXPLAIN, VERIFY"
+)
+
 
 class Spark4(Spark):
     """Spark as of version 4, where two quotes within a string are one quote.
@@ -153,3 +158,18 @@ def _explain(error: dict[str, Any]) -> str:
     place = f"line {error['line']}, column {column}"
     what = error["description"].split(" but got <")[0].split(" for <class")[0]
     return f"{place}: {what}, at >{highlight}< after {before!r}"
+
+
+def only(text: str) -> Statement:
+    """The one statement of a text. Raises `InvalidSql` if there are none or more."""
+    if not isinstance(text, str):
+        raise InvalidSql(f"a statement is text, not {type(text).__name__}")
+    statements = split(text)
+    if not statements:
+        raise InvalidSql(f"there is no statement; supported: {SUPPORTED}")
+    if len(statements) > 1:
+        raise InvalidSql(
+            f"{len(statements)} statements instead of one; run them one by one "
+            "(everview.sql.split takes a script apart)"
+        )
+    return Statement(statements[0])

@@ -5,16 +5,16 @@ While it is, others see it in the status of the database.
 
 from __future__ import annotations
 
-import os
 import weakref
 from datetime import timedelta
 
+from everview.catalog import EPOCH, NO_EPOCH, Positions
 from everview.closing import Closing
 from everview.errors import EverviewError, reason_of
-from everview.stores.embedded.pinned import PinnedStore
-from everview.stores.embedded.pins import remove_note, write_note
+from everview.freshness import age_of, oldest_pending
+from everview.stores.base import PinnedStore, Pins
 from everview.table import Table
-from everview.view import View, age_of, oldest_pending
+from everview.view import View
 
 
 class Pin(Closing):
@@ -25,11 +25,9 @@ class Pin(Closing):
     then raise `PinExpired`.
     """
 
-    def __init__(self, store: PinnedStore, max_age: float | None = None) -> None:
+    def __init__(self, store: PinnedStore, pins: Pins, max_age: float | None = None) -> None:
         self._store = store
-        self._forget = None
-        if file := write_note(store.path, self.epoch, max_age):
-            self._forget = weakref.finalize(self, remove_note, file, os.getpid())
+        self._forget = weakref.finalize(self, pins.note(self.epoch, max_age))
 
     def __repr__(self) -> str:
         try:
@@ -39,12 +37,12 @@ class Pin(Closing):
 
     @property
     def epoch(self) -> int:
-        return int((self._store.document("epoch") or {"number": 0})["number"])
+        return (self._store.catalog.get(EPOCH) or NO_EPOCH).number
 
     @property
-    def positions(self) -> dict[str, dict[str, int]]:
+    def positions(self) -> Positions:
         """What the epoch has of each table's log, by region."""
-        return dict((self._store.document("epoch") or {"positions": {}})["positions"])
+        return (self._store.catalog.get(EPOCH) or NO_EPOCH).positions
 
     @property
     def freshness(self) -> timedelta:
@@ -61,5 +59,4 @@ class Pin(Closing):
 
     def close(self) -> None:
         self._store.close()
-        if self._forget is not None:
-            self._forget()
+        self._forget()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.codec.point import python_rows
-from everview.errors import DataError, EverviewError, TableNotFound, reason_of
+from everview.errors import DataError, EverviewError, ReadOnly, TableNotFound, reason_of
 from everview.intake import Keys, Rows, bound_to_key, keys_to_arrow, rows_to_arrow
 from everview.results import frames
 from everview.results.html import SHOWN_ROWS, html_of
@@ -22,9 +22,10 @@ from everview.stores.base import (
     BATCH_ROWS,
     LogRange,
     Observer,
+    Reader,
     RegionStatus,
     Snapshot,
-    Store,
+    Tables,
     WriteReport,
     check_consumer,
 )
@@ -40,7 +41,7 @@ Row = dict[str, Any]
 class Table:
     """A keyed table. Handles are cheap, may be shared by threads, and fail once it is dropped."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Reader, name: str) -> None:
         self._store = store
         check_name(name)
         self.name = store.describe(name).name
@@ -63,6 +64,12 @@ class Table:
         return html_of(self, look)
 
     @property
+    def _writable(self) -> Tables:
+        if not isinstance(self._store, Tables):
+            raise ReadOnly("a pin only reads; write through the database itself")
+        return self._store
+
+    @property
     def schema(self) -> TableSchema:
         return self._store.describe(self.name)
 
@@ -71,7 +78,7 @@ class Table:
 
         They may be NULL, and are so in rows that are there. No row and no view is made anew.
         """
-        self._store.add_columns(self.name, columns_of(self.name, columns))
+        self._writable.add_columns(self.name, columns_of(self.name, columns))
 
     def put(self, rows: Rows) -> WriteReport:
         """Insert rows, or replace those with the same key.
@@ -81,11 +88,11 @@ class Table:
         The last of several rows with one key counts. Rows that are there already are not written;
         the report says how many changed and how many did not.
         """
-        return self._store.put(self.name, rows_to_arrow(self.schema, rows))
+        return self._writable.put(self.name, rows_to_arrow(self.schema, rows))
 
     def delete(self, keys: Keys) -> WriteReport:
         """Delete by key: a list of keys (tuples for composite ones), or Arrow key columns."""
-        return self._store.delete(self.name, keys_to_arrow(self.schema, keys))
+        return self._writable.delete(self.name, keys_to_arrow(self.schema, keys))
 
     def get(self, key: Key, columns: Sequence[str] | None = None) -> Row | None:
         """The row with that key as a dict, or None."""
@@ -184,7 +191,7 @@ class Table:
         Returns the new version, or None if the row is not as expected and nothing was changed.
         """
         schema = self.schema
-        return self._store.test_and_set(
+        return self._writable.test_and_set(
             self.name,
             keys_to_arrow(schema, [key]),
             None if row is None else rows_to_arrow(schema, [row]),
@@ -194,7 +201,7 @@ class Table:
 
     def snapshot(self, seconds: float = 3600) -> Snapshot:
         """The table as of now, for repeated reads; close it when done."""
-        return self._store.snapshot(self.name, seconds)
+        return self._writable.snapshot(self.name, seconds)
 
     def log(self) -> dict[int, LogRange]:
         """The sequences each region's change log holds."""
@@ -215,29 +222,29 @@ class Table:
     def register(self, consumer: str, after: Mapping[int, int] | None = None) -> None:
         """Keep changes after the given positions for `consumer` until it acknowledges them."""
         check_consumer(consumer)
-        self._store.register(self.name, consumer, after)
+        self._writable.register(self.name, consumer, after)
 
     def acknowledge(self, consumer: str, upto: Mapping[int, int]) -> None:
         """`consumer` needs nothing up to these positions any more."""
         check_consumer(consumer)
-        self._store.acknowledge(self.name, consumer, upto)
+        self._writable.acknowledge(self.name, consumer, upto)
 
     def unregister(self, consumer: str) -> None:
         """`consumer` needs nothing any more."""
         check_consumer(consumer)
-        self._store.unregister(self.name, consumer)
+        self._writable.unregister(self.name, consumer)
 
     def trim(self, upto: Mapping[int, int] | None = None) -> int:
         """Remove changes that no consumer and no snapshot needs; returns how many."""
-        return self._store.trim(self.name, upto)
+        return self._writable.trim(self.name, upto)
 
     def attach(self, observer: Observer | str) -> None:
         """Attach an observer object to this process, or 'module:Class' to all processes."""
-        self._store.attach(self.name, observer)
+        self._writable.attach(self.name, observer)
 
     def detach(self, observer: Observer | str) -> None:
         """Undo `attach`."""
-        self._store.detach(self.name, observer)
+        self._writable.detach(self.name, observer)
 
     def status(self) -> list[RegionStatus]:
         """Rows, log, bytes and consumers of each region."""

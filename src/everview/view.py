@@ -5,48 +5,49 @@ A read sees one committed epoch of the whole view. It never blocks maintenance n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.catalog import VIEWS, WAITING, Positions, ViewRecord
+from everview.catalog.records import STOPPED
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
 from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound, meant, reason_of
 from everview.explain.measured import analyzed
-from everview.explain.plan import Document, explain
+from everview.explain.plan import Document
+from everview.explain.views import epoch_of, explain_view
 from everview.explain.work import Analysis, analyze
+from everview.freshness import age_of, oldest_pending
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
-from everview.plan.nodes import Node, Order, node_of
+from everview.plan.nodes import Node, Order
 from everview.results import frames
 from everview.results.html import SHOWN_ROWS, html_of
 from everview.schema import Column, TableSchema, ViewKey, is_nested
-from everview.stores.embedded import EmbeddedStore, unsynced
-from everview.stores.embedded.pinned import PinnedStore, is_loaded
+from everview.stores.base import SUSPECT, PinnedStore, Reader, Store
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
 Row = dict[str, Any]
-WAITING = "waiting"  # the document that says why no view can be maintained
 T = TypeVar("T")
 
 
 class View:
     """A maintained query. Handles are cheap, and fail once the view is dropped."""
 
-    def __init__(self, store: EmbeddedStore, name: str) -> None:
+    def __init__(self, store: Reader, name: str) -> None:
         self._store = store
         if not isinstance(name, str):
             raise ViewNotFound(f"the name of a view is text, not {type(name).__name__}")
-        self.name = self._document(name)["name"]
+        self.name = self._record(name).name
 
     def __repr__(self) -> str:
         try:
@@ -62,54 +63,54 @@ class View:
 
         return html_of(self, look)
 
-    def _document(self, name: str | None = None) -> dict[str, Any]:
+    def _record(self, name: str | None = None) -> ViewRecord:
         name = self.name if name is None else name
-        found = self._store.document(f"view/{name.lower()}")
-        if found is None:
+        record = self._store.catalog.get(VIEWS[name])
+        if record is None:
             raise self._missing(name)
-        return found
+        return record
 
     def _missing(self, name: str) -> ViewNotFound:
         if any(name.lower() == table.lower() for table in self._store.tables()):
             return ViewNotFound(f"{name} is a table and not a view; db.table({name!r}) reads it")
-        views = sorted(v["name"] for v in self._store.documents("view/").values())
+        views = sorted(view.name for view in self._store.catalog.all(VIEWS).values())
         have = f"views: {', '.join(views)}" if views else "there are no views yet"
         return ViewNotFound(f"there is no view {name}; {meant(name, views)}{have}")
 
     @property
     def sql(self) -> str:
         """The query that defines the view."""
-        return str(self._document()["sql"])
+        return self._record().definition.query
 
     @property
     def plan(self) -> Node:
         """How the view is maintained."""
-        return node_of(self._document()["plan"])
+        return self._record().plan
 
     @property
     def is_open(self) -> bool:
         """Whether SQL leaves the view's answer open, as with `first` or rows that tie."""
-        return bool(self._document()["open"])
+        return self._record().is_open
 
     @property
     def views(self) -> dict[str, str]:
         """The views that it reads: their names, by those that its query has for them."""
-        return dict(self._document()["views"])
+        return dict(self._record().views)
 
     @property
     def tables(self) -> list[str]:
         """The tables that it reads, itself or through views; its plan may do without some."""
-        return list(self._document()["tables"])
+        return list(self._record().tables)
 
     @property
     def named_tables(self) -> tuple[str, ...]:
         """The tables in its query, also those that its answer can't depend on."""
-        return tuple(self._document().get("widths", {}))
+        return tuple(self._record().widths)
 
     @property
     def table_columns(self) -> dict[str, tuple[str, ...]]:
         """The columns that its tables had when it was made: those are what its query is about."""
-        widths = self._document().get("widths", {})
+        widths = self._record().widths
         schemas = {table: self._store.describe(table) for table in self.tables}
         return {
             table: schema.names[: widths.get(table, schema.widths[0])]
@@ -122,46 +123,45 @@ class View:
         fails, 'suspect' if the machine went down while its state was not synced, see `error`."""
         if self._is_suspect():
             return "suspect"
-        return "waiting" if self._waits_for() else str(self._document()["status"])
+        return "waiting" if self._waits_for() else self._record().status
 
     def _waits_for(self) -> str | None:
         """Why the engine failed when it last tried to bring the view up to date; None if it did
         not, or if the view is stopped."""
-        waiting = self._store.document(WAITING)
-        return waiting["why"] if waiting and self._document()["status"] != "stopped" else None
+        waiting = self._store.catalog.get(WAITING)
+        return waiting.why if waiting and self._record().status != STOPPED else None
 
     def _is_suspect(self) -> bool:
-        return self.is_loaded and unsynced.is_suspect(self._store.document(unsynced.DOCUMENT))
+        return self.is_loaded and self._store.states.is_suspect
 
     @property
     def consistency(self) -> str:
         """'strong', or 'complete' if every change is to be a state of its own."""
-        return str(self._document()["consistency"])
+        return self._record().consistency
 
     @property
     def error(self) -> str | None:
         """Why the view is stopped, waits, is suspect or not replaced, and what to do; None if it
         isn't so."""
         if self._is_suspect():
-            return unsynced.SUSPECT
-        return self._waits_for() or self._document().get("error")
+            return SUSPECT
+        return self._waits_for() or self._record().error
 
     @property
     def note(self) -> str:
         """What whoever reads the view should know: that it is not loaded, or stopped; else ''."""
-        document = self._document()
-        if not is_loaded(document):
-            why = document.get("error") or "everview run, or maintain(), loads it"
+        record = self._record()
+        if not record.is_loaded:
+            why = record.error or "everview run, or maintain(), loads it"
             return f"view {self.name} is not loaded yet and so has no rows: {why}"
-        if document["status"] != "stopped":
+        if record.status != STOPPED:
             return ""
         return f"view {self.name} is stopped, and read as of epoch {self.epoch}: {self.error}"
 
     @property
     def epoch(self) -> int:
         """The newest committed epoch, or the last before the view was stopped."""
-        committed = int((self._store.document("epoch") or {"number": 0})["number"])
-        return min(committed, int(self._document().get("stopped_at", committed)))
+        return epoch_of(self._store, self._record())
 
     @property
     def freshness(self) -> timedelta:
@@ -172,46 +172,46 @@ class View:
     @property
     def is_loaded(self) -> bool:
         """Whether it has rows to read; a view that was stopped after it was loaded has."""
-        return is_loaded(self._document())
+        return self._record().is_loaded
 
     @property
-    def positions(self) -> dict[str, dict[str, int]] | None:
+    def positions(self) -> Positions | None:
         """What a stopped view includes of its tables' logs; None if it follows the epochs."""
-        return self._document().get("positions")
+        return self._record().positions
 
     @property
     def order(self) -> tuple[Order, ...]:
         """The order in which its rows are read."""
-        return tuple(Order(*by) for by in self._document()["order"])
+        return self._record().order
 
     def explain(self, analyze: bool = False) -> Document:
         """How the view is maintained, as `everview.explain.plan` has it; with `analyze` also what
         its last epochs took."""
-        found = self._steady(lambda: explain_view(self._store, self._document()))
+        found = self._steady(lambda: explain_view(self._store, self._record()))
         return analyzed(found, self.plan, self.analyze()) if analyze else found
 
     def analyze(self) -> Analysis | None:
         """What its last epochs took; None if it is not loaded."""
 
         def found() -> Analysis | None:
-            epoch, document = self.epoch, self._document()
-            return analyze(self._store, document, epoch) if is_loaded(document) else None
+            epoch, record = self.epoch, self._record()
+            return analyze(self._store, record, epoch) if record.is_loaded else None
 
         return self._steady(found)
 
     def _steady(self, look: Callable[[], T]) -> T:
         """What is found in the state of views; if some of it went meanwhile, what is found then."""
         while True:
-            before = self._store.documents("view/")
+            before = self._store.catalog.all(VIEWS)
             try:
                 return look()
             except EverviewError:
-                if self._store.documents("view/") == before:
+                if self._store.catalog.all(VIEWS) == before:
                     raise
 
     @property
     def schema(self) -> pa.Schema:
-        return _schema_of(self._document()["plan"])
+        return _schema_of(self._record().plan)
 
     def to_arrow(self) -> pa.Table:
         """All rows, in the order of the query's ORDER BY if it has one."""
@@ -227,15 +227,15 @@ class View:
 
     def _rows(self) -> pa.Table:
         """All rows, in a store that is pinned."""
-        document, epoch = self._document(), self.epoch
-        _check_readable(document)
+        record, epoch = self._record(), self.epoch
+        _check_readable(record)
         found = [self.schema.empty_table()]
-        if is_loaded(document):
-            sink = _sink(document)
-            for number in document["shards"]:
-                shard = self._store.shard(document["states"]["view"], number)
+        if record.is_loaded:
+            sink = _sink_of(record.plan, record.key)
+            for number in record.shards:
+                shard = self._store.states.shard(record.rows, number)
                 found += sink.read(shard.values(), epoch)
-        return _in_order(pa.concat_tables(found), document["order"])
+        return _in_order(pa.concat_tables(found), record.order)
 
     def scan(self) -> Iterator[Row]:
         """Rows as dicts, all of one epoch."""
@@ -250,23 +250,23 @@ class View:
 
     def _row(self, key: tuple[Any, ...]) -> Row | None:
         """The row with that key, in a store that is pinned."""
-        document = self._document()
-        key_columns = self._key_columns(document)
-        _check_readable(document)
-        if not is_loaded(document):
+        record = self._record()
+        key_columns = self._key_columns(record)
+        _check_readable(record)
+        if not record.is_loaded:
             return None
-        sink = _sink(document)
+        sink = _sink_of(record.plan, record.key)
         encoded = None
         if len(key) == len(key_columns):
-            given = dict(zip(document["key"], key, strict=True))
+            given = dict(zip(record.key, key, strict=True))
             encoded = sink.plain_key([given[column.name] for column in key_columns])
         if encoded is None:
             given_key = [key[0] if len(key) == 1 else key]
             rows = keys_to_arrow(self.key_schema, given_key, nullable=True)
             (encoded,) = sink.key_of(rows)
         epoch = self.epoch
-        for number in document["shards"]:
-            shard = self._store.shard(document["states"]["view"], number)
+        for number in record.shards:
+            shard = self._store.states.shard(record.rows, number)
             if row := current(shard.get(encoded), epoch):
                 return sink.decode_row(row)
         return None
@@ -274,19 +274,19 @@ class View:
     @property
     def key(self) -> tuple[str, ...]:
         """The columns that tell the rows apart."""
-        return tuple(self._document()["key"])
+        return self._record().key
 
     @property
     def key_schema(self) -> TableSchema:
         """The columns of the key, to read keys by. Raises `UnsupportedSql` if no row can be had by
         its key."""
-        document = self._document()
-        return ViewKey(self.name, self._key_columns(document), tuple(document["key"]))
+        record = self._record()
+        return ViewKey(self.name, self._key_columns(record), record.key)
 
-    def _key_columns(self, document: dict[str, Any]) -> tuple[Column, ...]:
+    def _key_columns(self, record: ViewRecord) -> tuple[Column, ...]:
         """The columns of the key, in the order of the view's."""
-        columns = node_of(document["plan"]).columns
-        found = tuple(column for column in columns if column.name in document["key"])
+        columns = record.plan.columns
+        found = tuple(column for column in columns if column.name in record.key)
         if len(found) in (0, len(columns)) or any(is_nested(column.type) for column in found):
             raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
         return found
@@ -305,84 +305,31 @@ def read_together(views: list[View]) -> dict[str, pa.Table]:
 
 
 @contextmanager
-def _pinned(store: EmbeddedStore, views: list[str]) -> Iterator[PinnedStore]:
+def _pinned(store: Reader, views: list[str]) -> Iterator[PinnedStore]:
     """The store at one epoch, as it is or for as long as the block."""
     if isinstance(store, PinnedStore):
         yield store
     else:
-        with closing(PinnedStore(store, views, [])) as pinned:
+        assert isinstance(store, Store)
+        with closing(store.pins.pin(views, [])) as pinned:
             yield pinned
 
 
-def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
-    """How a view is maintained, or would be if it is not in the catalog."""
-    others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
-    live = [other for other in others if other["status"] == "live"]
-    states = {i: state for other in live for i, state in other["states"].items() if i != "view"}
-    states |= view["states"] if is_loaded(view) else {}
-
-    def size(node: Node | None) -> tuple[int, int] | None:
-        state = states.get("view" if node is None else node.identity)
-        if state is None:
-            return None
-        sizes = [store.shard(state, number).size() for number in view["shards"]]
-        return sum(rows for rows, _ in sizes), sum(size for _, size in sizes)
-
-    def shared(node: Node) -> list[str]:
-        identity = node.identity
-        state = states.get(identity)
-        return sorted(v["name"] for v in others if state and v["states"].get(identity) == state)
-
-    plan = node_of(view["plan"])
-    created = store.document(f"view/{view['name'].lower()}") is not None
-    return {
-        "view": view["name"],
-        "status": view["status"] if created else "not created",
-        "epoch": View(store, view["name"]).epoch if created else None,
-        "error": view.get("error"),
-        "query": view["sql"],
-        "order": [str(Order(*by)) for by in view["order"]],
-        "shards": len(view["shards"]),
-        **explain(plan, tuple(view["key"]), size, shared),
-    }
-
-
-def oldest_pending(
-    store: EmbeddedStore,
-    tables: Iterable[str],
-    positions: Mapping[str, Mapping[str, int]] | None = None,
-) -> datetime | None:
-    """When the oldest change of the tables was made that is after the given positions; by default
-    that no committed epoch has."""
-    if positions is None:
-        positions = (store.document("epoch") or {"positions": {}})["positions"]
-    times = [
-        store.times_after(table, {int(r): s for r, s in positions.get(table, {}).items()}).values()
-        for table in tables
-    ]
-    return min(chain.from_iterable(times), default=None)
-
-
-def age_of(time: datetime | None) -> float:
-    """Seconds since then; 0 if there was no such time."""
-    return 0.0 if time is None else max(0.0, (datetime.now(UTC) - time).total_seconds())
-
-
-def _check_readable(document: dict[str, Any]) -> None:
-    if document.get("rebuilding"):
+def _check_readable(record: ViewRecord) -> None:
+    if record.rebuilding:
         raise NotLoaded(
-            f"view {document['name']} is being made anew; everview run DB --once, or "
+            f"view {record.name} is being made anew; everview run DB --once, or "
             "db.maintain(), loads it"
         )
 
 
-def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
+def _in_order(rows: pa.Table, order: Sequence[Order]) -> pa.Table:
     """Rows sorted, each column with its NULLs where the query wants them."""
-    for name, descending, nulls_first in reversed(order):
+    for by in reversed(order):
         places = pc.array_sort_indices(
-            _comparable(rows[name].combine_chunks()),
-            order="descending" if descending else "ascending",
-            null_placement="at_start" if nulls_first else "at_end",
+            _comparable(rows[by.column].combine_chunks()),
+            order="descending" if by.descending else "ascending",
+            null_placement="at_start" if by.nulls_first else "at_end",
         )
         rows = rows.take(places)
     return rows
@@ -396,15 +343,11 @@ def _comparable(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), ordered, pa.scalar(None, pa.binary()))
 
 
-def _sink(document: dict[str, Any]) -> ViewSink:
-    return _sink_of(document["plan"], tuple(document["key"]))
+@lru_cache(1024)
+def _schema_of(plan: Node) -> pa.Schema:
+    return pa.schema([pa.field(c.name, c.type, c.nullable) for c in plan.columns])
 
 
 @lru_cache(1024)
-def _schema_of(plan: str) -> pa.Schema:
-    return pa.schema([pa.field(c.name, c.type, c.nullable) for c in node_of(plan).columns])
-
-
-@lru_cache(1024)
-def _sink_of(plan: str, key: tuple[str, ...]) -> ViewSink:
-    return ViewSink(node_of(plan).columns, key)
+def _sink_of(plan: Node, key: tuple[str, ...]) -> ViewSink:
+    return ViewSink(plan.columns, key)

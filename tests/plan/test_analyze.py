@@ -11,7 +11,7 @@ from everview.explain.measured import analyzed
 from everview.explain.plan import as_text, explain
 from everview.explain.work import Analysis, OperatorWork
 from everview.plan.nodes import Node, Union
-from everview.stores.embedded.work import Work
+from everview.stores.work import Work
 from tests.plan.test_explain import JOINED, REVENUE, TOP
 
 KEY = ("l_order",)

@@ -19,7 +19,7 @@ from everview.errors import Damaged, Superseded
 from everview.operators.base import MemoryState, State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.state import Shard, ShardState
-from everview.stores.embedded.work import KEPT, ShardWork, Work
+from everview.stores.work import KEPT, ShardWork, Work
 from tests.shards import empty
 
 # LMDB takes keys of 511 bytes, of which long ones have a digest in the last 16; rows of bags have

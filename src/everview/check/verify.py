@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from everview.engines.engine import Query, start
+from everview.catalog import EPOCH, NO_EPOCH, Positions
+from everview.engines.engine import Engine, Query
 from everview.errors import NotLoaded
 from everview.plan.nodes import Node, Project, TopK
 from everview.programs.programs import recompute
 from everview.results.result import count_rows
+from everview.stores.base import Store
 from everview.view import View
 
-if TYPE_CHECKING:
-    from everview.database import Database
-
 Row = tuple[str, ...]
-Positions = dict[str, dict[str, int]]
 _CLOSE = 1e-9
 _LOST = 1e-6
 
@@ -56,23 +55,22 @@ class Verdict:
         )
 
 
-def verify(db: Database, name: str) -> Verdict:
+def verify(store: Store, spark: Engine, name: str) -> Verdict:
     """Compare at the epoch that is committed now, or that the view was stopped at.
 
     Raises `NotLoaded` if the view has no rows yet, and what Spark's own evaluation raises.
     """
-    view = db.view(name)
-    epoch, positions, rows = _pinned(db, view)
-    engine = start("spark")
-    inner = _inner(db, view)
+    view = View(store, name)
+    epoch, positions, rows = _pinned(store, view)
+    inner = _inner(store, view)
     if view.is_open or _has_no_query(view, inner):
-        answer = recompute(engine.session, db.path, view.plan, positions)
+        answer = recompute(spark.session, store.address, view.plan, positions)
     else:
         read = [(called, _query(one)) for called, one in inner]
-        answer = engine.select_at(db.path, _query(view), read, positions)
+        answer = spark.select_at(store.address, _query(view), read, positions)
     missing, extra = _differences(answer, rows)
     if (missing or extra) and (_hides_ties(view) or _cancelled_out(missing, extra, rows.schema)):
-        answer = recompute(engine.session, db.path, view.plan, positions)
+        answer = recompute(spark.session, store.address, view.plan, positions)
         missing, extra = _differences(answer, rows)
     if _tie(missing, extra, view, rows.num_rows):
         missing, extra = Counter(), Counter()
@@ -98,7 +96,7 @@ def _query(view: View) -> Query:
     return Query(view.sql, view.table_columns, view.schema.names)
 
 
-def _inner(db: Database, view: View) -> list[tuple[str, View]]:
+def _inner(store: Store, view: View) -> list[tuple[str, View]]:
     """The views that a view reads, by what it calls them, each once and after those that it reads
     itself."""
     found: dict[tuple[str, str], View] = {}
@@ -106,7 +104,7 @@ def _inner(db: Database, view: View) -> list[tuple[str, View]]:
     def add(view: View) -> None:
         for called, name in view.views.items():
             if (called, name) not in found:
-                inner = db.view(name)
+                inner = View(store, name)
                 add(inner)
                 found[called, name] = inner
 
@@ -114,14 +112,14 @@ def _inner(db: Database, view: View) -> list[tuple[str, View]]:
     return [(called, inner) for (called, _), inner in found.items()]
 
 
-def _pinned(db: Database, view: View) -> tuple[int, Positions, pa.Table]:
+def _pinned(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
     """An epoch, the positions it has of the view's tables, and the view's rows as of it."""
     if not view.is_loaded:
         remedy = view.error or "everview run DB --once, or db.maintain(), loads it"
         raise NotLoaded(f"view {view.name} has no rows to verify, it is {view.status}: {remedy}")
-    with db.pin(view.name) as pin:
-        pinned = pin.view(view.name)
-        positions = pinned.positions or pin.positions
+    with closing(store.pins.pin([view.name], [])) as pin:
+        pinned = View(pin, view.name)
+        positions = pinned.positions or (pin.catalog.get(EPOCH) or NO_EPOCH).positions
         return pinned.epoch, {t: positions[t] for t in view.tables}, pinned.to_arrow()
 
 

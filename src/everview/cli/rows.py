@@ -9,6 +9,7 @@ import click
 import pyarrow as pa
 
 import everview
+from everview import BATCH_ROWS
 from everview.cli.keys import parse_bound, parse_keys
 from everview.cli.loading import ProgressLine
 from everview.cli.output import FORMATS, print_rows
@@ -18,7 +19,6 @@ from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
 from everview.intake.explain import shown
 from everview.results.result import count_rows, count_unchanged
-from everview.stores.base import BATCH_ROWS
 
 # A key may begin with a minus sign.
 _KEYS = {"ignore_unknown_options": True}

@@ -13,11 +13,10 @@ import click
 import pyarrow as pa
 
 import everview
+from everview import PinNote, Space
 from everview.cli.output import RewrittenLine, Seconds, duration
 from everview.readable import readable_bytes
 from everview.results.result import render
-from everview.stores.embedded.pins import PinNote
-from everview.stores.embedded.space import Space
 
 MUCH = 1 << 20  # bytes that are worth a word
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 import everview
+from everview import LEASE_SECONDS
 from everview.cli.interrupting import INTERRUPTED
 from everview.cli.live import Finishing, LiveLine, interruptible
 from everview.cli.output import Seconds
 from everview.cli.waiting import waiting_for
 from everview.errors import PASSING, SECONDS_BETWEEN_TRIES, Damaged, NotLoaded
 from everview.explain.plan import WIDTH, as_text
-from everview.stores.embedded.lease import LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from everview.maintain.maintainer import Report
+    from everview import Report
 
 NO_VIEWS = "there are no views yet; CREATE MATERIALIZED VIEW makes one"
 DIVERGES = 3

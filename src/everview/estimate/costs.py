@@ -4,70 +4,65 @@ seconds by what `everview calibrate` measured."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from everview.engines.engine import start
+from everview.catalog import CONSTANTS, EPOCH, NO_EPOCH, VIEWS, ViewRecord
+from everview.engines.engine import Engine
 from everview.estimate.sampler import Sampler
 from everview.explain.work import recent_changes
 from everview.plan.cost import DEFAULTS, Constants, PlanCost, Rates, cost_of
 from everview.plan.estimates import Estimates
 from everview.plan.facts import Costs
 from everview.plan.flows import UPDATED
-from everview.plan.nodes import Node, Source, node_of
+from everview.plan.nodes import Node, Source
 from everview.programs.workers import images
 
 if TYPE_CHECKING:
-    from everview.stores.embedded import EmbeddedStore
+    from everview.stores.base import Store
 
 _LOOKED_AT = 1_000  # changes of a table, the newest
 _FEW_ROWS = 1_000
 
 
-def constants_of(store: EmbeddedStore, engine: str) -> Constants:
+def constants_of(store: Store, engine: str) -> Constants:
     """Those of an engine, as calibrated or by default."""
-    known = store.document(constants_key(engine))
-    return DEFAULTS[engine] if known is None else Constants(**known)
+    known = store.catalog.get(CONSTANTS[engine])
+    return DEFAULTS[engine] if known is None else Constants(**known.values)
 
 
-def constants_key(engine: str) -> str:
-    """The document that has an engine's constants."""
-    return f"constants/{engine}"
-
-
-def cost_of_view(store: EmbeddedStore, view: dict[str, Any]) -> PlanCost:
-    """Of a view's document, whether or not it is in the catalog."""
-    plan = node_of(view["plan"])
-    estimates = Estimates(Sampler(store, start("spark").session))
+def cost_of_view(store: Store, planner: Engine, view: ViewRecord) -> PlanCost:
+    """Of a view, whether or not it is in the catalog."""
+    plan = view.plan
+    estimates = Estimates(Sampler(store, planner.session))
     each = {table: rows_of_change(store, plan, table) for table in plan.tables()}
-    return cost_of(plan, tuple(view["key"]), estimates, each, len(view["shards"]))
+    return cost_of(plan, view.key, estimates, each, len(view.shards))
 
 
-def costs_for(store: EmbeddedStore, engine: str, plan: Node, shards: int) -> Costs | None:
+def costs_for(store: Store, planner: Engine, engine: str, plan: Node, shards: int) -> Costs | None:
     """What rules go by for a plan, which may read views too; None if its tables are so small that
     no plan is better than another."""
     tables = sorted(plan.tables() & set(store.tables()))
     if sum(region.rows for table in tables for region in store.status(table)) < _FEW_ROWS:
         return None
-    views = store.documents("view/").values()
+    views = store.catalog.all(VIEWS).values()
     return Costs(
-        Estimates(Sampler(store, start("spark").session)),
+        Estimates(Sampler(store, planner.session)),
         constants_of(store, engine),
         rates_of(store, tables).shares,
         {table: rows_of_change(store, plan, table) for table in tables},
-        frozenset(name for view in views if view["status"] == "live" for name in view["states"]),
+        frozenset(name for view in views if view.is_live for name in view.states),
         shards,
     )
 
 
-def rates_of(store: EmbeddedStore, tables: Iterable[str]) -> Rates:
+def rates_of(store: Store, tables: Iterable[str]) -> Rates:
     """How changes are spread over tables: as in the last epochs. Of tables that no view follows as
     many rows are thought to change as of the others together; without any epoch, of all."""
     names = sorted(tables)
     counts, epochs = recent_changes(store, names)
     rows = {table: sum(region.rows for region in store.status(table)) for table in names}
-    followed = [
-        t for t in names if t in (store.document("epoch") or {"positions": {}})["positions"]
-    ]
+    epoch = store.catalog.get(EPOCH) or NO_EPOCH
+    followed = [table for table in names if table in epoch.positions]
     known = sum(rows[table] for table in followed)
     often = sum(counts.values()) / known if epochs and known else 1.0
     weights = {
@@ -79,7 +74,7 @@ def rates_of(store: EmbeddedStore, tables: Iterable[str]) -> Rates:
     return Rates(shares, epochs)
 
 
-def rows_of_change(store: EmbeddedStore, plan: Node, table: str) -> float:
+def rows_of_change(store: Store, plan: Node, table: str) -> float:
     """How many rows the newest changes of a table have in a plan's delta: an update that it sees
     has two. Without any since a view follows the table, all are thought to be such."""
     counts, _ = recent_changes(store, [table])

@@ -21,18 +21,19 @@ from everview.plan.estimates import STATELESS, not_null
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.plan.statistics import RANGE
 from everview.programs.program import SHARDED, WEIGHTED, Program
-from everview.programs.workers import SHARD, Step, names_read
+from everview.programs.step import Step
+from everview.programs.workers import SHARD, names_read
 from everview.schema import Column, quoted, unquoted
 from everview.spark.types import struct
 
 if TYPE_CHECKING:
-    from everview.stores.embedded import EmbeddedStore
+    from everview.stores.base import Store
 
 
 class Sampler:
     """The `Samples` of a database as it is now."""
 
-    def __init__(self, store: EmbeddedStore, session: SparkSession) -> None:
+    def __init__(self, store: Store, session: SparkSession) -> None:
         self._store = store
         self._session = session
         self.rows = lru_cache(None)(self._rows)
@@ -68,7 +69,7 @@ class Sampler:
         found = _plainly(node, below, rows)
         if found is not None:
             return found
-        step = Step("", "never", (0,), 0, 0, None, {})
+        step = Step("", (0,), 0, 0, None, {})
         program = Program(self._session, step, {})
         given = rows.select([*below.names(), RANGE]).rename_columns([*below.names(), WEIGHT])
         given = given.append_column(SHARD, pa.array(np.zeros(len(rows), np.int32)))

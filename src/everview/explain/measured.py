@@ -15,7 +15,7 @@ from everview.readable import readable_seconds
 
 if TYPE_CHECKING:
     from everview.explain.work import Analysis, OperatorWork
-    from everview.stores.embedded.work import Work
+    from everview.stores.work import Work
 
 TITLES = ("rows in", "rows out", "reads", "writes", "time", "share", "skew")
 _PER = 1_000  # changes

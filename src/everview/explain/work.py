@@ -1,6 +1,6 @@
 """What the last epochs of a view took: of each operator and shard, and of which changes.
 
-Two records are put together: shards keep what epochs took of them, and a document for each table
+Two records are put together: shards keep what epochs took of them, and a record for each table
 has the last epochs that changed it, with how many changes. Both keep the last twenty; only epochs
 of which all is known are looked at.
 """
@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.work import KEPT, ShardWork, Work, total
-
-Positions = Mapping[str, Mapping[int, int]]
+from everview.catalog import CHANGES, Changes, Key, Positions, ViewRecord
+from everview.stores.base import Reader
+from everview.stores.work import KEPT, ShardWork, Work, total
 
 
 @dataclass(frozen=True)
@@ -60,31 +58,24 @@ class Analysis:
         return total(operator.load for operator in self.operators.values())
 
 
-def changes_of(table: str) -> str:
-    """The document that has the last epochs with changes of a table: (epoch, changes), the newest
-    last."""
-    return f"changes/{table.lower()}"
-
-
 def with_changes(
-    store: EmbeddedStore, epoch: int, start: Positions, end: Positions
-) -> dict[str, dict[str, Any]]:
-    """The documents of the tables that an epoch changed, with that epoch."""
+    store: Reader, epoch: int, start: Positions, end: Positions
+) -> dict[Key[Changes], Changes]:
+    """The records of the tables that an epoch changed, with that epoch."""
     found = {}
     for table in start:
         changes = sum(end[table].values()) - sum(start[table].values())
         if changes:
-            epochs = [*_changes(store, table), [epoch, changes]]
-            found[changes_of(table)] = {"epochs": epochs[-KEPT:]}
+            epochs = (*_changes(store, table), (epoch, changes))
+            found[CHANGES[table]] = Changes(epochs[-KEPT:])
     return found
 
 
-def _changes(store: EmbeddedStore, table: str) -> list[list[int]]:
-    known: list[list[int]] = (store.document(changes_of(table)) or {"epochs": []})["epochs"]
-    return known
+def _changes(store: Reader, table: str) -> tuple[tuple[int, int], ...]:
+    return (store.catalog.get(CHANGES[table]) or Changes()).epochs
 
 
-def recent_changes(store: EmbeddedStore, tables: Iterable[str]) -> tuple[dict[str, int], int]:
+def recent_changes(store: Reader, tables: Iterable[str]) -> tuple[dict[str, int], int]:
     """How many changes the tables had in their last epochs, as far as they are known of all of
     them, and in how many epochs."""
     known = {table: _changes(store, table) for table in tables}
@@ -94,15 +85,16 @@ def recent_changes(store: EmbeddedStore, tables: Iterable[str]) -> tuple[dict[st
     return {t: sum(n for _, n in epochs) for t, epochs in recent.items()}, len(numbers)
 
 
-def analyze(store: EmbeddedStore, view: Mapping[str, Any], committed: int) -> Analysis:
+def analyze(store: Reader, view: ViewRecord, committed: int) -> Analysis:
     """What epochs of a loaded view took, as far as they are committed."""
-    changes = {table: _changes(store, table) for table in view["tables"]}
+    changes = {table: _changes(store, table) for table in view.tables}
     found = {
-        operator: store.work(state, view["shards"]) for operator, state in view["states"].items()
+        operator: {number: store.states.shard(state, number).work() for number in view.shards}
+        for operator, state in view.states.items()
     }
     shards = [shard for operator in found.values() for shard in operator.values()]
     after = max(
-        view.get("loaded_at", 0),
+        view.loaded_at,
         *(_before([epoch for epoch, _ in epochs]) for epochs in changes.values()),
         *(_before([work.epoch for work in shard.epochs]) for shard in shards),
     )

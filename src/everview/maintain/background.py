@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from everview.catalog import EPOCH, NO_EPOCH
 from everview.engines.engine import Engine
 from everview.errors import PASSING, SECONDS_BETWEEN_TRIES
-from everview.maintain.maintainer import Report, maintain
+from everview.freshness import oldest_pending
+from everview.maintain.report import Report
+from everview.maintain.run import maintain
 from everview.maintain.watching import Epoch, Watcher
-from everview.view import oldest_pending
-
-if TYPE_CHECKING:
-    from everview.stores.embedded import EmbeddedStore
+from everview.stores.base import Store
 
 
-class Maintainer(Watcher):
+class BackgroundMaintainer(Watcher):
     """Keeps the views current from a thread, until its block ends.
 
     Looks for changes `every` so many seconds, and once more when the block ends, so that all
@@ -28,7 +28,7 @@ class Maintainer(Watcher):
     ends is raised. A view that fails is no such error: it is stopped, and `report.failed` says why.
     """
 
-    def __init__(self, store: EmbeddedStore, engine: Engine, every: float = 0.2) -> None:
+    def __init__(self, store: Store, engine: Engine, every: float = 0.2) -> None:
         self._store = store
         self._engine = engine
         self._every = every
@@ -48,8 +48,8 @@ class Maintainer(Watcher):
         """Until the block ends; then as long as there are changes from before its end."""
         if not self._ending.is_set():
             return True
-        positions = (self._store.document("epoch") or {"positions": {}})["positions"]
-        oldest = oldest_pending(self._store, positions)
+        epoch = self._store.catalog.get(EPOCH) or NO_EPOCH
+        oldest = oldest_pending(self._store, epoch.positions)
         return self._ended is not None and oldest is not None and oldest <= self._ended
 
     def committed(self, epoch: Epoch) -> None:

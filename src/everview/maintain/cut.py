@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
-from everview.view import oldest_pending
+from everview.catalog import Positions, ViewRecord
+from everview.freshness import oldest_pending
+from everview.stores.base import Store
 
-if TYPE_CHECKING:
-    from everview.stores.embedded import EmbeddedStore
-
-Positions = dict[str, dict[int, int]]
 MOST_CHANGES = 500_000
 MOST_BYTES = 512 << 20  # of their images
 _SHORT = 1000  # µs
 
 
-def cut(
-    store: EmbeddedStore, start: Positions, views: Iterable[Mapping[str, Any]]
-) -> tuple[Positions, int]:
+def cut(store: Store, start: Positions, views: Iterable[ViewRecord]) -> tuple[Positions, int]:
     """How far the epoch goes, and the time of that: now, or as far as one epoch may.
 
     Of the tables that views of consistency 'complete' read, it has the oldest change alone; and of
     those that some view reads together with them, what was made until then.
     """
-    used = {table for view in views for table in view["tables"]}
+    used = {table for view in views for table in view.tables}
     now = time_now()
     end = positions_at(store, start, used, now)
     is_too_much = _measure(store, start, end)
@@ -41,11 +36,12 @@ def cut(
             else:
                 low = middle
         end, now = positions_at(store, start, used, low), low
-    complete = {t for v in views if v["consistency"] == "complete" for t in v["tables"]}
-    return end | _one_change(store, start, complete, _read_together(views, complete), now), now
+    complete = {t for v in views if v.consistency == "complete" for t in v.tables}
+    one = _one_change(store, start, complete, _read_together(views, complete), now)
+    return {**end, **one}, now
 
 
-def positions_at(store: EmbeddedStore, start: Positions, used: set[str], time: int) -> Positions:
+def positions_at(store: Store, start: Positions, used: set[str], time: int) -> Positions:
     """The positions of a time, none before `start`; tables that are not used stay there."""
     at = {table: store.positions_at(table, time) for table in used}
     return {
@@ -55,7 +51,7 @@ def positions_at(store: EmbeddedStore, start: Positions, used: set[str], time: i
 
 
 def _one_change(
-    store: EmbeddedStore, start: Positions, tables: set[str], together: set[str], upto: int
+    store: Store, start: Positions, tables: set[str], together: set[str], upto: int
 ) -> Positions:
     """Positions after the oldest pending change of some tables, and of those read together with
     them at its time; none if it was made after a time."""
@@ -70,22 +66,22 @@ def _one_change(
     if not times or made > upto:
         return {}
     end = positions_at(store, {one: start[one] for one in together}, together, made)
-    end |= {one: start[one] for one in tables}
-    return end | {table: start[table] | {region: start[table][region] + 1}}
+    changed = {**start[table], region: start[table][region] + 1}
+    return {**end, **{one: start[one] for one in tables}, table: changed}
 
 
-def _read_together(views: Iterable[Mapping[str, Any]], tables: set[str]) -> set[str]:
+def _read_together(views: Iterable[ViewRecord], tables: set[str]) -> set[str]:
     """The tables, those that a view reads beside one of them, and so on."""
     found = tables
     while True:
-        read = [set(view["tables"]) for view in views if not found.isdisjoint(view["tables"])]
+        read = [set(view.tables) for view in views if not found.isdisjoint(view.tables)]
         wider = found.union(*read)
         if wider == found:
             return found
         found = wider
 
 
-def _measure(store: EmbeddedStore, start: Positions, end: Positions) -> Callable[[Positions], bool]:
+def _measure(store: Store, start: Positions, end: Positions) -> Callable[[Positions], bool]:
     """Tells of an end up to this one whether there is more until there than an epoch may have; of
     bytes, as many as some of the changes have."""
     places = [(t, r) for t in start for r in start[t] if end[t][r] > start[t][r]]

@@ -1,50 +1,40 @@
 """What maintenance finds when it begins: after a crash of the machine, or with files that don't
-belong together; and the documents of epochs, which tell.
-"""
+belong together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
+from everview.catalog import EPOCH, INTENT, NO_EPOCH, UNSYNCED, VIEWS, Epoch
 from everview.errors import WriteError
-from everview.maintain.cut import Positions, time_now
-from everview.stores.embedded import unsynced
+from everview.maintain.cut import time_now
+from everview.stores.base import RecordChanges, Store
 
-if TYPE_CHECKING:
-    from everview.stores.embedded import EmbeddedStore
-
-View = dict[str, Any]
 QUIET_SECONDS = 30.0
 
 
-def recover(store: EmbeddedStore, token: int) -> str | None:
+def recover(store: Store, token: int) -> str | None:
     """After a crash of the machine have all views made anew, from what the tables have now, and
     say why."""
-    if not unsynced.is_suspect(store.document(unsynced.DOCUMENT)):
+    if not store.states.is_suspect:
         return None
-    views, epoch = store.documents("view/"), store.document("epoch") or epoch_document(1, {}, 0)
+    epoch = store.catalog.get(EPOCH) or NO_EPOCH
     lost = [f"; {what}" for what in ahead_of_logs(store, epoch).values()]
-    nothing = {"epoch": epoch | {"positions": {}}, "intent": None, unsynced.DOCUMENT: None}
-    store.store_documents({key: anew(view) for key, view in views.items()} | nothing, token)
+    views = {key: view.anew() for key, view in store.catalog.all(VIEWS).items()}
+    nothing: RecordChanges = {EPOCH: replace(epoch, positions={}), INTENT: None, UNSYNCED: None}
+    store.catalog.write({**views, **nothing}, token)
     return (
         f"the machine went down before the state of all views was on disk{''.join(lost)}; all "
         "views are made anew from the tables"
     )
 
 
-def anew(view: View) -> View:
-    """The document of a view that is to be loaded again."""
-    kept = {k: v for k, v in view.items() if k not in ("stopped_at", "positions", "error")}
-    return kept | {"status": "new", "rebuilding": True, "states": {}}
-
-
-def ahead_of_logs(store: EmbeddedStore, epoch: Mapping[str, Any]) -> dict[str, str]:
-    """What epochs have of tables and the logs don't, told by table."""
+def ahead_of_logs(store: Store, epoch: Epoch) -> dict[str, str]:
+    """What an epoch has of tables and the logs don't, in words by table."""
     found = {}
     there = store.tables()
-    for table, positions in read_positions(epoch.get("positions", {})).items():
+    for table, positions in epoch.positions.items():
         held = store.log(table) if table in there else {}
         for region, position in positions.items():
             if region in held and held[region].last < position:
@@ -55,18 +45,9 @@ def ahead_of_logs(store: EmbeddedStore, epoch: Mapping[str, Any]) -> dict[str, s
     return found
 
 
-def settle_if_quiet(store: EmbeddedStore, token: int) -> None:
+def settle_if_quiet(store: Store, token: int) -> None:
     """Sync all state if the last epoch was a while ago; if that fails, the status tells."""
-    epoch = store.document("epoch") or epoch_document(1, {}, 0)
-    if time_now() - int(epoch["time"]) > QUIET_SECONDS * 1e6:
+    epoch = store.catalog.get(EPOCH) or NO_EPOCH
+    if time_now() - epoch.time > QUIET_SECONDS * 1e6:
         with suppress(WriteError):
-            unsynced.settle(store, token)
-
-
-def epoch_document(number: int, positions: Positions, time: int) -> dict[str, Any]:
-    """What is written of an epoch: the positions it goes to, which are those of a time in µs."""
-    return {"number": number, "positions": positions, "time": time}
-
-
-def read_positions(document: Mapping[str, Mapping[str, int]]) -> Positions:
-    return {t: {int(r): s for r, s in regions.items()} for t, regions in document.items()}
+            store.states.settle(token)

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 
 from everview.errors import EngineFailed
 from everview.programs.program import Duty
-from everview.programs.workers import Step, open_store
+from everview.programs.step import Step
+from everview.stores import shared_store
 
 
 def run_left_out(duties: Iterable[Duty], step: Step) -> int:
@@ -36,7 +37,7 @@ def run_left_out(duties: Iterable[Duty], step: Step) -> int:
 
 
 def _has_ended(duty: Duty, step: Step) -> bool:
-    first = open_store(step.db, step.durability, True).shard(duty.state, step.shards[0])
+    first = shared_store(step.address, readonly=True).states.shard(duty.state, step.shards[0])
     return first.ended(step.epoch, step.token) >= duty.tasks
 
 

@@ -44,7 +44,8 @@ from everview.plan.nodes import (
 )
 from everview.programs import workers
 from everview.programs.dialect import asked
-from everview.programs.workers import SHARD, SIDE, Step, Task
+from everview.programs.step import Step, Task
+from everview.programs.workers import SHARD, SIDE
 from everview.reach import check_node
 from everview.reach.asking import ask
 from everview.schema import Column, quoted, sql_name, unquoted

@@ -19,15 +19,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from everview.catalog import Positions, ViewRecord
 from everview.delta import weights_of
 from everview.errors import UnsupportedSql
 from everview.plan.jobs import MOST_TOGETHER, Jobs, jobs, size_alone
-from everview.plan.nodes import Node, node_of
+from everview.plan.nodes import Node
 from everview.programs.left_out import run_left_out, touched
 from everview.programs.program import Duty, Kept, Program
-from everview.programs.workers import RUNNING, STEP, Step
+from everview.programs.step import Step
+from everview.programs.workers import RUNNING, STEP
 
-View = dict[str, Any]
 _KEPT = 16
 
 
@@ -64,13 +65,13 @@ class Programs:
         self._again = here or isinstance(session, SparkSession)
         self._made: dict[Any, _Made] = {}
 
-    def load(self, view: View, step: Step, load: Load) -> int:
+    def load(self, view: ViewRecord, step: Step, load: Load) -> int:
         """Load one view; returns its rows."""
         program = Program(self._session, step, load.fresh, kept=load.kept, places=load.places)
         rows = sum(map(touched, self._make([view], program, load.jobs)))
         return rows + run_left_out(program.duties, step)
 
-    def run(self, views: list[View], step: Step, states: Mapping[str, str]) -> int:
+    def run(self, views: list[ViewRecord], step: Step, states: Mapping[str, str]) -> int:
         """One program for the views' part of an epoch; returns the view rows touched."""
         if not self._again:
             program = Program(self._session, step, states)
@@ -106,7 +107,7 @@ class Programs:
         finally:
             del RUNNING[made.name]
 
-    def _named(self, views: list[View], step: Step, states: Mapping[str, str]) -> _Made:
+    def _named(self, views: list[ViewRecord], step: Step, states: Mapping[str, str]) -> _Made:
         """A program for any epoch. One over Spark Connect would be sent whole with every job: as a
         temporary view it is sent, and resolved, once."""
         name = f"program_{uuid.uuid4().hex}"
@@ -122,7 +123,7 @@ class Programs:
         for number in range(len(made.jobs)) if self._here else ():
             self._session.catalog.dropTempView(f"{made.name}_{number}")
 
-    def _make(self, views: list[View], program: Program, found: Jobs) -> list[DataFrame]:
+    def _make(self, views: list[ViewRecord], program: Program, found: Jobs) -> list[DataFrame]:
         """The frames of jobs, one to be run after the other."""
         ahead = [[program.ahead(node) for node in part] for part in found.ahead]
         sinks = [[_sink(program, views[at]) for at in part] for part in found.last]
@@ -130,28 +131,24 @@ class Programs:
         return [reduce(lambda one, other: one.union(other), part) for part in present if part]
 
 
-def _sink(program: Program, view: View) -> DataFrame | None:
-    plan, key = node_of(view["plan"]), tuple(view["key"])
-    return program.sink(view["name"], plan, key, view["states"]["view"])
+def _sink(program: Program, view: ViewRecord) -> DataFrame | None:
+    return program.sink(view.name, view.plan, view.key, view.rows)
 
 
-def _jobs(views: list[View], step: Step) -> Jobs:
+def _jobs(views: list[ViewRecord], step: Step) -> Jobs:
     start = step.start or {}
     changed = {table for table, end in step.end.items() if start.get(table) != end}
-    return jobs([node_of(view["plan"]) for view in views], changed=changed)
+    return jobs([view.plan for view in views], changed=changed)
 
 
-def recompute(
-    session: SparkSession, db: str, plan: Node, positions: Mapping[str, Mapping[Any, int]]
-) -> pa.Table:
+def recompute(session: SparkSession, address: str, plan: Node, positions: Positions) -> pa.Table:
     """The rows that a plan gives, from tables as they were at some positions and without state."""
     if size_alone(plan) > MOST_TOGETHER:
         raise UnsupportedSql(
             f"the plan of this view reads its parts so often that it takes {size_alone(plan):,} "
             "operators to compute it at once; verify the views that it reads, one by one"
         )
-    end = {t: {int(r): n for r, n in regions.items()} for t, regions in positions.items()}
-    step = Step(db, "never", (0,), 0, 0, None, end)
+    step = Step(address, (0,), 0, 0, None, positions)
     frame = Program(session, step, {}).frame(plan)
     assert frame is not None
     found = frame.toArrow()
@@ -160,10 +157,10 @@ def recompute(
     return rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
-def _shape(views: list[View], step: Step) -> Any:
+def _shape(views: list[ViewRecord], step: Step) -> Any:
     """Equal for steps that have equal programs. A state belongs to one operator of one plan; after
     a maintainer was superseded in the middle of a write, it may go on in another place."""
     assert step.start is not None
-    states = tuple(tuple(sorted(view["states"].items())) for view in views)
+    states = tuple(tuple(sorted(view.states.items())) for view in views)
     regions = tuple((t, len(end)) for t, end in step.end.items() if end != step.start[t])
     return states, regions, step.shards, step.is_spread

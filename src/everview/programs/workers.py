@@ -9,9 +9,9 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -33,18 +33,18 @@ from everview.plan.nodes import Node, Source, node_of
 from everview.programs import apart
 from everview.programs.guarding import guarded
 from everview.programs.memory import tidied
+from everview.programs.step import Step, Task
 from everview.programs.turns import in_turn, turn
 from everview.schema import Column, is_nested
-from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.files import identity
-from everview.stores.embedded.state import Shard, ShardState
+from everview.stores import shared_store
+from everview.stores.base import Shard
+from everview.stores.base.states import CountedState
 
 SHARD, SIDE = "_shard", "_side"
 STEP = "everview.step"
 # where the engine's Python is the maintainer's: the steps of programs, and other processes
 RUNNING: dict[str, Step] = {}
 PROCESSES: apart.Processes | None = None
-FEW_CHANGES = 20_000
 Batches = Iterator[pa.RecordBatch]
 _OPERATORS: dict[str, Any] = {
     "aggregate": AggregateOperator,
@@ -64,52 +64,6 @@ if TaskContext.get() is not None:
     gc.freeze()
 
 
-@dataclass(frozen=True)
-class Step:
-    """One epoch: which changes of which tables.
-
-    `start` None means a load: all rows as of `end` instead of the changes since `start`.
-    """
-
-    db: str
-    durability: str
-    shards: tuple[int, ...]
-    token: int
-    epoch: int
-    start: Mapping[str, Mapping[int, int]] | None
-    end: Mapping[str, Mapping[int, int]]
-
-    @cached_property
-    def changes(self) -> int:
-        start = self.start or {}
-        return sum(self.end[t][r] - start[t][r] for t in start for r in start[t])
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether there is enough to do for several partitions. In a load there are no more rows
-        of a table than it had changes."""
-        if self.start is None:
-            return sum(sum(regions.values()) for regions in self.end.values()) > FEW_CHANGES
-        return self.changes > FEW_CHANGES
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    @lru_cache(8)
-    def from_json(text: str) -> Step:
-        document = json.loads(text)
-        document["shards"] = tuple(document["shards"])
-        for name in ("start", "end"):
-            if document[name] is None:
-                continue
-            document[name] = {
-                table: {int(region): sequence for region, sequence in positions.items()}
-                for table, positions in document[name].items()
-            }
-        return Step(**document)
-
-
 def _step(given: Step | str) -> Step:
     """The step, or of a program for any epoch the one that this task's job is for."""
     if isinstance(given, Step):
@@ -120,30 +74,6 @@ def _step(given: Step | str) -> Step:
     if given not in RUNNING:
         raise RuntimeError("this program is for any epoch, and its job doesn't say for which")
     return RUNNING[given]
-
-
-@dataclass(frozen=True)
-class Task:
-    """An operator's part of a step, or of any step of a program, by its name.
-
-    `state` is where its state is; None computes without keeping any. `inputs` has for each input
-    of the node that has rows its place and, by column, the name it comes by.
-    """
-
-    step: Step | str
-    node: str
-    state: str | None
-    inputs: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
-
-
-def open_store(db: str, durability: str, readonly: bool) -> EmbeddedStore:
-    """The store, opened once; anew if the database was deleted and another made in its place."""
-    return _opened_store(db, durability, readonly, identity(db))
-
-
-@lru_cache(8)
-def _opened_store(db: str, durability: str, readonly: bool, made: object) -> EmbeddedStore:
-    return EmbeddedStore(db, durability=durability, readonly=readonly)
 
 
 @lru_cache(1024)
@@ -166,7 +96,7 @@ def read(step: Step | str, document: str, regions: Batches, *, whole: bool = Fal
 
 
 def _deltas(step: Step, source: Source, regions: list[int]) -> Iterator[pa.Table]:
-    store, table = open_store(step.db, step.durability, True), source.table
+    store, table = shared_store(step.address, readonly=True), source.table
     names = names_read(source)
     for region in regions:
         end = step.end[table][region]
@@ -265,16 +195,16 @@ def handed(step: Step | str, document: str, state: str, places: Batches) -> Batc
     """What an operator that was run ahead gave, in the shards at some places."""
     epoch, columns = _step(step).epoch, node_of(document).columns
     for shard, found in _shards_at(step, state, places):
-        given = found.given(epoch)
+        given = found.output(epoch)
         if given is not None and given.num_rows:
             yield from _named(given, columns, shard)
 
 
 def _shards_at(step: Step | str, state: str, places: Batches) -> Iterator[tuple[int, Shard]]:
     now = _step(step)
-    store = open_store(now.db, now.durability, True)
+    store = shared_store(now.address, readonly=True)
     for place in [one for batch in places for one in batch.column(0).to_pylist()]:
-        yield now.shards[place], store.shard(state, now.shards[place])
+        yield now.shards[place], store.states.shard(state, now.shards[place])
 
 
 @guarded
@@ -307,8 +237,8 @@ def operate_ahead(task: Task, place: str | None, batches: Batches) -> Batches:
     for shard, rows in in_turn(_by_shard(list(batches))):
         given = _shard_of("operator", task, shard, rows)
         if place is not None:
-            store = open_store(step.db, step.durability, False)
-            store.shard(place, shard).hand(step.epoch, step.token, given)
+            store = shared_store(step.address, readonly=False)
+            store.states.shard(place, shard).hand(step.epoch, step.token, given)
         yield _done("", shard, pa.array([0], pa.int64()))
     _note_end(task)
 
@@ -320,7 +250,7 @@ def _note_end(task: Task) -> None:
     step, context = _step(task.step), TaskContext.get()
     # a part that runs again has its number on Spark; on Sail it runs in another job, if at all
     number = next(_CALLS) if context is None else context.partitionId()
-    first = open_store(step.db, step.durability, False).shard(task.state, step.shards[0])
+    first = shared_store(step.address, readonly=False).states.shard(task.state, step.shards[0])
     first.note_end(step.epoch, step.token, number)
 
 
@@ -369,7 +299,7 @@ def _once(
         with turn:
             return work(MemoryState())[0]
 
-    def told(state: ShardState) -> pa.Table:
+    def told(state: CountedState) -> pa.Table:
         with turn:
             begun = time.perf_counter_ns()
             given, rows_out = work(state)
@@ -378,7 +308,7 @@ def _once(
         return given
 
     step = _step(task.step)
-    state = open_store(step.db, step.durability, False).shard(task.state, shard)
+    state = shared_store(step.address, readonly=False).states.shard(task.state, shard)
     if step.start is None:
         return state.load(step.epoch, step.token, told)
     return state.apply(step.epoch, step.token, told)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from everview.errors import LogError
 from everview.schema import TableSchema
-from everview.spark.options import Options, open_store
+from everview.spark.options import Options, store_at
 from everview.stores.base import change_schema
 
 Positions = dict[int, int]
@@ -55,7 +55,7 @@ class ChangeReader(DataSourceReader):
         self.shape = shape
 
     def partitions(self) -> Sequence[LogSlice]:
-        with open_store(self.options.db) as store:
+        with store_at(self.options.db) as store:
             held = store.log(self.options.table)
         start = self.options.starting(held)
         return slices(start, {region: log.last for region, log in held.items()})
@@ -81,7 +81,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         if self.options.starts == "earliest":
             self._register(None)
-        with open_store(self.options.db) as store:
+        with store_at(self.options.db) as store:
             start = self.options.starting(store.log(self.options.table))
         self._register(start)
         return _to_offset(start)
@@ -117,11 +117,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, int]) -> None:
         if self.options.consumer:
-            with open_store(self.options.db, readonly=False) as store:
+            with store_at(self.options.db, readonly=False) as store:
                 store.acknowledge(self.options.table, self.options.consumer, _to_positions(end))
 
     def _newest(self) -> Positions:
-        with open_store(self.options.db) as store:
+        with store_at(self.options.db) as store:
             return {region: log.last for region, log in store.log(self.options.table).items()}
 
     def _register(self, after: Positions | None) -> None:
@@ -130,7 +130,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Also a stream that goes on from its checkpoint asks for it: the consumer may be gone.
         """
         if self.options.consumer and not self.registered:
-            with open_store(self.options.db, readonly=False) as store:
+            with store_at(self.options.db, readonly=False) as store:
                 store.register(self.options.table, self.options.consumer, after)
             self.registered = True
 
@@ -159,7 +159,7 @@ def slices(start: Positions, end: Positions) -> list[LogSlice]:
 
 def read_slice(options: Options, shape: pa.Schema, part: LogSlice) -> Iterator[pa.RecordBatch]:
     """The changes of a slice, in order, as batches of exactly `shape`."""
-    with open_store(options.db) as store:
+    with store_at(options.db) as store:
         table = store.describe(options.table)
         images = [field for field in shape if field.name.lower() in IMAGES]
         read = list(dict.fromkeys([*(name for f in images for name in f.type.names), *table.key]))

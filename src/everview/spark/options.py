@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from everview import stores
 from everview.errors import SqlError
-from everview.stores.base import LogRange, check_consumer
-from everview.stores.embedded import EmbeddedStore
+from everview.stores.base import LogRange, Store, check_consumer
 
 OF_CHANGES = ("startingPosition", "maxRowsPerBatch", "consumer")
 KNOWN = ("db", "path", "table", "columns", "snapshot", "changes", *OF_CHANGES)
 
 
 @contextmanager
-def open_store(db: str, readonly: bool = True) -> Iterator[EmbeddedStore]:
+def store_at(address: str, readonly: bool = True) -> Iterator[Store]:
     """The store, closed again at the end: whoever reads holds no files of a database in between."""
-    store = EmbeddedStore(db, readonly=readonly)
+    store = stores.open_store(address, readonly=readonly)
     try:
         yield store
     finally:

@@ -28,12 +28,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from everview.catalog import VIEWS
 from everview.codec.streams import from_stream, to_stream
 from everview.errors import InvalidSchema, UnknownColumn, UnsupportedSql
 from everview.schema import TableSchema, quoted, sql_name
 from everview.spark.changes import IMAGES, ChangeReader, ChangeStreamReader, changes_shape
 from everview.spark.filters import key_range, to_arrow
-from everview.spark.options import Options, open_store
+from everview.spark.options import Options, store_at
 from everview.view import View
 
 _ROWS_OF_VIEW = 100_000
@@ -175,7 +176,7 @@ class TableReader(DataSourceReader):
                 yield condition
 
     def partitions(self) -> Sequence[RegionAt]:
-        with open_store(self.options.db) as store:
+        with store_at(self.options.db) as store:
             held = store.log(self.options.table)
         at = {region: log.last for region, log in held.items()}
         if self.options.snapshot is not None:
@@ -184,7 +185,7 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RegionAt)
-        with open_store(self.options.db) as store:
+        with store_at(self.options.db) as store:
             table = store.describe(self.options.table)
             start, stop = key_range(self.filters, table)
             for batch in store.scan(
@@ -218,7 +219,7 @@ class ViewReader(DataSourceReader):
         self.shape = shape
 
     def partitions(self) -> Sequence[RowsOfView]:
-        with open_store(self.options.db) as store:
+        with store_at(self.options.db) as store:
             rows = View(store, self.options.table).to_arrow()
         for field in self.shape:  # the view may have been replaced since they were asked for
             _check_offered(self.options, rows.schema, field)
@@ -235,8 +236,8 @@ class ViewReader(DataSourceReader):
 
 def is_view(options: Options) -> bool:
     """Whether the name is a view's; of one, there are no changes and no snapshots to read."""
-    with open_store(options.db) as store:
-        found = store.document(f"view/{options.table.lower()}") is not None
+    with store_at(options.db) as store:
+        found = store.catalog.get(VIEWS[options.table]) is not None
     if found and (options.changes or options.snapshot is not None):
         raise UnsupportedSql(
             f"{options.table} is a view: it is read as of its newest epoch, without changes or "
@@ -246,7 +247,7 @@ def is_view(options: Options) -> bool:
 
 
 def _view_shape(options: Options) -> pa.Schema:
-    with open_store(options.db) as store:
+    with store_at(options.db) as store:
         whole = View(store, options.table).schema
     if options.columns is None:
         return whole
@@ -260,7 +261,7 @@ def _view_shape(options: Options) -> pa.Schema:
 
 
 def _describe(options: Options) -> TableSchema:
-    with open_store(options.db) as store:
+    with store_at(options.db) as store:
         return store.describe(options.table)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,10 +13,8 @@ from sqlglot.expressions import DType
 from everview.errors import InvalidSql, OutOfReach, TableExists, TableNotFound, UnsupportedSql
 from everview.parsing import Statement
 from everview.results.result import Result
-from everview.schema import DEFAULT_REGIONS, Column, arrow_type, sql_name
-
-if TYPE_CHECKING:
-    from everview.database import Database
+from everview.schema import DEFAULT_REGIONS, Column, TableSchema, arrow_type, sql_name
+from everview.sql.context import Context
 
 _FORM = "CREATE TABLE name (column TYPE [NOT NULL], ..., PRIMARY KEY (column, ...))"
 _OPTIONS = "regions = number, append_only = true"
@@ -32,7 +30,7 @@ _STORED = {
 }
 
 
-def create(db: Database, statement: Statement) -> Result:
+def create(context: Context, statement: Statement) -> Result:
     try:
         tree = statement.tree
     except InvalidSql as error:
@@ -43,15 +41,15 @@ def create(db: Database, statement: Statement) -> Result:
     name = table_name(tree.this.this)
     columns, key = _columns_and_key(tree.this)
     try:
-        db.create_table(name, columns, key, **_options(tree))
+        context.store.create_table(TableSchema.of(name, columns, key, **_options(tree)))
     except TableExists:
-        if not tree.args.get("exists") or name.lower() in map(str.lower, db.views()):
+        if not tree.args.get("exists") or name.lower() in map(str.lower, context.views()):
             raise
         return Result(message=f"table {name} exists already")
     return Result(message=f"table {name} created")
 
 
-def alter(db: Database, statement: Statement) -> Result:
+def alter(context: Context, statement: Statement) -> Result:
     """ALTER TABLE ... ADD COLUMN, the one change of a table there is."""
     words = [token.text.upper() for token in statement.tokens[:5]]
     adds = words[3:] in (["ADD", "COLUMN"], ["ADD", "COLUMNS"])
@@ -60,14 +58,14 @@ def alter(db: Database, statement: Statement) -> Result:
             f"the only change of a table is {_ALTER}; for others create a table with other "
             "columns, then INSERT INTO it SELECT ... from this one"
         )
-    table = db.table(statement.tokens[2].text)
+    table = context.table(statement.tokens[2].text)
     columns = [_added(part) for part in _added_parts(statement)]
     table.add_columns(columns)
     names = ", ".join(column.name for column in columns)
     return Result(message=f"table {table.name}: added {names}, NULL in the rows that are there")
 
 
-def drop(db: Database, statement: Statement) -> Result:
+def drop(context: Context, statement: Statement) -> Result:
     tree = statement.tree
     if not isinstance(tree, exp.Drop) or tree.args.get("kind") != "TABLE":
         kind = tree.args.get("kind") or "something else"
@@ -77,7 +75,7 @@ def drop(db: Database, statement: Statement) -> Result:
         raise UnsupportedSql("DROP TABLE takes one table; write a statement for each")
     name = table_name(tables[0])
     try:
-        db.drop_table(name)
+        context.store.drop_table(name)
     except TableNotFound:
         if not tree.args.get("exists"):
             raise
@@ -85,7 +83,7 @@ def drop(db: Database, statement: Statement) -> Result:
     return Result(message=f"table {name} dropped")
 
 
-def describe(db: Database, statement: Statement) -> Result:
+def describe(context: Context, statement: Statement) -> Result:
     """One row for each column of a table or view; `key` is its position in the key."""
     tree = statement.tree
     if not isinstance(tree, exp.Describe) or not isinstance(tree.this, exp.Table):
@@ -93,10 +91,10 @@ def describe(db: Database, statement: Statement) -> Result:
     if tree.args.get("kind") not in (None, "TABLE") or tree.args.get("style"):
         raise UnsupportedSql("DESCRIBE has no options here; write DESCRIBE name")
     name = table_name(tree.this)
-    if name.lower() in map(str.lower, db.views()):
-        view = db.view(name)
+    if name.lower() in map(str.lower, context.views()):
+        view = context.view(name)
         return _described(view.schema, view.key, f"{view.name} is a view: {view.sql}")
-    schema = db.store.describe(name)
+    schema = context.store.describe(name)
     only = "append-only: its rows are neither changed nor deleted" if schema.append_only else ""
     return _described(schema.arrow, schema.key, only)
 
@@ -112,14 +110,14 @@ def _described(columns: pa.Schema, key: Sequence[str], message: str) -> Result:
     return Result(pa.table(found), message)
 
 
-def show(db: Database, statement: Statement) -> Result:
+def show(context: Context, statement: Statement) -> Result:
     """SHOW TABLES, with LIKE 'pattern' where * stands for any characters."""
     match = _SHOW.fullmatch(statement.text)
     if match is None:
         raise UnsupportedSql("SHOW takes TABLES [LIKE 'pattern'], or VIEWS")
     parts = (match["pattern"] or "*").split("*")
     wanted = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE)
-    found = [name for name in db.tables() if wanted.fullmatch(name)]
+    found = [name for name in context.tables() if wanted.fullmatch(name)]
     return Result(pa.table({"table": pa.array(found, pa.string())}))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
@@ -11,40 +9,38 @@ from sqlglot.tokenizer_core import TokenType
 from everview.errors import InvalidSql
 from everview.parsing import Statement
 from everview.reach import check_query
+from everview.sql.context import Context
 from everview.view import View, read_together
-
-if TYPE_CHECKING:
-    from everview.database import Database
 
 _UNRESOLVED = ("UNRESOLVED_COLUMN", "cannot resolve attribute")  # as Spark and Sail say it
 
 
-def evaluate(db: Database, query: str) -> pa.Table:
+def evaluate(context: Context, query: str) -> pa.Table:
     """The rows of a query, by the engine, which reads only the columns the query names."""
     statement = Statement(query)
-    names = _table_names(db, statement.tree)
-    views = views_of(db, statement)
+    names = _table_names(context, statement.tree)
+    views = views_of(context, statement)
     known = {view.name.lower() for view in views}
-    tables = reads(db, statement, [name for name in names if name.lower() not in known])
+    tables = reads(context, statement, [name for name in names if name.lower() not in known])
     query = check_query(query, [*tables, *known])
     rows = read_together(views)
     try:
-        return db.engine.select(db.path, query, tables, rows)
+        return context.engine.select(context.store.address, query, tables, rows)
     except InvalidSql as error:
         if not any(words in str(error) for words in _UNRESOLVED):
             raise
         # what is not found may be there, as in IDENTIFIER('name'); if not, the engine says what is
-        return db.engine.select(db.path, query, dict.fromkeys(tables), rows)
+        return context.engine.select(context.store.address, query, dict.fromkeys(tables), rows)
 
 
-def views_of(db: Database, statement: Statement) -> list[View]:
+def views_of(context: Context, statement: Statement) -> list[View]:
     """The views that a query reads."""
-    known = {view.lower() for view in db.views()}
-    names = dict.fromkeys(_table_names(db, statement.tree))
-    return [db.view(name) for name in names if name.lower() in known]
+    known = {view.lower() for view in context.views()}
+    names = dict.fromkeys(_table_names(context, statement.tree))
+    return [context.view(name) for name in names if name.lower() in known]
 
 
-def reads(db: Database, statement: Statement, names: list[str]) -> dict[str, list[str] | None]:
+def reads(context: Context, statement: Statement, names: list[str]) -> dict[str, list[str] | None]:
     """The named tables, each with the columns the query needs, None for all.
 
     A column is read if its name occurs anywhere in the query; that is safe and hardly ever more
@@ -58,15 +54,15 @@ def reads(db: Database, statement: Statement, names: list[str]) -> dict[str, lis
     everything = _needs_every_column(statement.tree)
     found: dict[str, list[str] | None] = {}
     for name in names:
-        schema = db.store.describe(name)
+        schema = context.store.describe(name)
         needed = [c for c in schema.names if c.lower() in words or c == schema.key[0]]
         found[schema.name] = None if everything else needed
     return found
 
 
-def _table_names(db: Database, tree: exp.Expr) -> list[str]:
+def _table_names(context: Context, tree: exp.Expr) -> list[str]:
     """Names of tables the query refers to, without those of its own WITH clauses."""
-    known = {name.lower() for name in [*db.tables(), *db.views()]}
+    known = {name.lower() for name in [*context.tables(), *context.views()]}
     own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     names = [
         table.name

@@ -3,60 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from everview.errors import InvalidSql, UnsupportedSql, meant
-from everview.parsing import Statement, split
+from everview.parsing import SUPPORTED, Statement, only
 from everview.results.result import Result
 from everview.sql import views
+from everview.sql.context import Context
 from everview.sql.definitions import alter, create, describe, drop, show
 from everview.sql.queries import evaluate, views_of
 from everview.sql.writes import delete, insert, update
 
-if TYPE_CHECKING:
-    from everview.database import Database
 
-SUPPORTED = (
-    "CREATE TABLE, ALTER TABLE, DROP TABLE, DESCRIBE, SHOW TABLES, INSERT INTO, UPDATE, "
-    "DELETE FROM, SELECT, CREATE MATERIALIZED VIEW, DROP VIEW, SHOW VIEWS, EXPLAIN, VERIFY"
-)
-
-
-def run(db: Database, statement: str) -> Result:
+def run(context: Context, statement: str) -> Result:
     """Run one statement. Raises `SqlError`, `CatalogError` or `DataError`; then nothing changed."""
     found = only(statement)
     if views.is_about_views(found):
-        return views.run(db, found)
+        return views.run(context, found)
     runner = _RUNNERS.get(found.verb)
     if runner is None:
         raise _refusal(found)
-    return runner(db, found)
+    return runner(context, found)
 
 
-def only(text: str) -> Statement:
-    """The one statement of a text. Raises `InvalidSql` if there are none or more."""
-    if not isinstance(text, str):
-        raise InvalidSql(f"a statement is text, not {type(text).__name__}")
-    statements = split(text)
-    if not statements:
-        raise InvalidSql(f"there is no statement; supported: {SUPPORTED}")
-    if len(statements) > 1:
-        raise InvalidSql(
-            f"{len(statements)} statements instead of one; run them one by one "
-            "(everview.sql.split takes a script apart)"
-        )
-    return Statement(statements[0])
-
-
-def _select(db: Database, statement: Statement) -> Result:
+def _select(context: Context, statement: Statement) -> Result:
     if isinstance(statement.tree, exp.Insert):  # WITH ... INSERT
-        return insert(db, statement)
+        return insert(context, statement)
     if not isinstance(statement.tree, exp.Query | exp.Values):
         raise UnsupportedSql(f"{statement.verb} begins a query only; supported: {SUPPORTED}")
-    rows = evaluate(db, statement.text)
-    notes = [view.note for view in views_of(db, statement)]
+    rows = evaluate(context, statement.text)
+    notes = [view.note for view in views_of(context, statement)]
     return Result(rows, "\n".join(filter(None, notes)))
 
 
@@ -71,7 +48,7 @@ def _refusal(statement: Statement) -> InvalidSql | UnsupportedSql:
     )
 
 
-_RUNNERS: dict[str, Callable[[Database, Statement], Result]] = {
+_RUNNERS: dict[str, Callable[[Context, Statement], Result]] = {
     "CREATE": create,
     "ALTER": alter,
     "DROP": drop,

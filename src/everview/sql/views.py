@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
+from everview.catalog import VIEWS
+from everview.check.verify import verify
 from everview.errors import InUse, InvalidSql, UnsupportedSql
+from everview.explain.plan import as_text
+from everview.maintain.views import alone, forget_views
 from everview.parsing import Statement
 from everview.results.result import Result
-from everview.sql.creating import create, rename, views_over
-from everview.sql.creation import OPTIONS, Definition
-
-if TYPE_CHECKING:
-    from everview.database import Database
+from everview.sql.context import Context
+from everview.sql.create_view import OPTIONS
+from everview.sql.explaining import explain
+from everview.sql.planning import create, rename, views_over
 
 _FORMS = (
     "of views there are CREATE [OR REPLACE] MATERIALIZED VIEW name [(column, ...)] AS query, ALTER "
@@ -31,34 +32,34 @@ def is_about_views(statement: Statement) -> bool:
     return named and words[0] in ("CREATE", "DROP", "SHOW", "ALTER", "REFRESH")
 
 
-def run(db: Database, statement: Statement) -> Result:
+def run(context: Context, statement: Statement) -> Result:
     words = [token.text.upper() for token in statement.tokens[:5]]
     if words[0] == "EXPLAIN":
-        return _explain(db, statement, words)
+        return _explain(context, statement, words)
     if words[0] == "VERIFY":
-        return _verify(db, statement, words)
+        return _verify(context, statement, words)
     if words[0] == "CREATE":
-        return create(db, statement)
+        return create(context, statement)
     named = words.index("VIEW") + 1 if "VIEW" in words else 0
     if words[0] == "DROP" and named:
-        return _drop(db, statement, named)
+        return _drop(context, statement, named)
     if words[0] == "ALTER" and named:
-        return rename(db, statement, named)
+        return rename(context, statement, named)
     if words[:2] == ["SHOW", "VIEWS"]:
-        return _show(db)
+        return _show(context)
     raise InvalidSql(_FORMS)
 
 
-def _explain(db: Database, statement: Statement, words: list[str]) -> Result:
+def _explain(context: Context, statement: Statement, words: list[str]) -> Result:
     analyze = words[1:2] == ["ANALYZE"] and len(statement.tokens) > 2
     at = 1 + analyze
     if words[at : at + 1] == ["CREATE"] and is_about_views(Statement(statement.cut(at))):
-        return Result(message=db.explain(statement.cut(at), analyze=analyze))
-    return Result(message=db.explain(_name(statement, words, at), analyze=analyze))
+        return Result(message=as_text(explain(context, statement.cut(at), analyze)))
+    return Result(message=as_text(explain(context, _name(statement, words, at), analyze)))
 
 
-def _verify(db: Database, statement: Statement, words: list[str]) -> Result:
-    verdict = db.verify(_name(statement, words))
+def _verify(context: Context, statement: Statement, words: list[str]) -> Result:
+    verdict = verify(context.store, context.engines.planner, _name(statement, words))
     if verdict.equal:
         return Result(message=str(verdict), count=0)
     rows = [
@@ -83,24 +84,22 @@ def _name(statement: Statement, words: list[str], at: int = 1) -> str:
     )
 
 
-def _drop(db: Database, statement: Statement, at: int) -> Result:
-    from everview.maintain.maintainer import alone, forget_views
-
-    name, cascade = _dropped(db, statement, at)
+def _drop(context: Context, statement: Statement, at: int) -> Result:
+    name, cascade = _dropped(context, statement, at)
     if name is None:
         return Result(message="there was no such view")
-    with alone(db.store) as token:  # so that nobody plans another over them
-        gone = [name, *views_over(db, name)]
+    with alone(context.store) as token:  # so that nobody plans another over them
+        gone = [name, *views_over(context, name)]
         if len(gone) > 1 and not cascade:
             raise InUse(
                 f"view {name} is read by view {', '.join(gone[1:])}; drop all of them with DROP "
                 f"VIEW {name} CASCADE"
             )
-        forget_views(db.store, gone, token)
+        forget_views(context.store, gone, token)
     return Result(message=f"view{'s' * (len(gone) > 1)} {', '.join(gone)} dropped")
 
 
-def _dropped(db: Database, statement: Statement, at: int) -> tuple[str | None, bool]:
+def _dropped(context: Context, statement: Statement, at: int) -> tuple[str | None, bool]:
     """The view that DROP VIEW [IF EXISTS] name [CASCADE] names, None if it may be missing and is;
     and whether those go too that read it."""
     words = [token.text for token in statement.tokens]
@@ -110,20 +109,20 @@ def _dropped(db: Database, statement: Statement, at: int) -> tuple[str | None, b
     cascade = upper[at + 1 :] == ["CASCADE"]
     if at >= len(words) or (len(words) > at + 1 and not cascade):
         raise InvalidSql("write DROP VIEW [IF EXISTS] name [CASCADE]")
-    if lenient and words[at].lower() not in {view.lower() for view in db.views()}:
+    if lenient and words[at].lower() not in {view.lower() for view in context.views()}:
         return None, cascade
-    return db.view(words[at]).name, cascade
+    return context.view(words[at]).name, cascade
 
 
-def _show(db: Database) -> Result:
-    views = [view for _, view in sorted(db.store.documents("view/").items())]
-    definitions = list(map(Definition.of, views))
+def _show(context: Context) -> Result:
+    views = list(context.store.catalog.all(VIEWS).values())
+    definitions = [view.definition for view in views]
     columns = {
-        "view": pa.array([view["name"] for view in views], pa.string()),
-        "status": pa.array([view["status"] for view in views], pa.string()),
-        "consistency": pa.array([view["consistency"] for view in views], pa.string()),
+        "view": pa.array([view.name for view in views], pa.string()),
+        "status": pa.array([view.status for view in views], pa.string()),
+        "consistency": pa.array([view.consistency for view in views], pa.string()),
         "refresh": pa.array([OPTIONS["refresh"][d.is_full] for d in definitions], pa.string()),
         "query": pa.array([one.query for one in definitions], pa.string()),
-        "error": pa.array([view.get("error") for view in views], pa.string()),
+        "error": pa.array([view.error for view in views], pa.string()),
     }
     return Result(pa.table(columns))

@@ -7,8 +7,9 @@ it is, with CAST where a type is to change. INSERT replaces rows with the same k
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+import decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,17 +21,15 @@ from everview.intake import rows_to_arrow
 from everview.parsing import Statement
 from everview.results.result import Result, count_rows, count_unchanged
 from everview.schema import Column, TableSchema, quoted
+from everview.sql.context import Context
 from everview.sql.definitions import table_name
 from everview.sql.literals import plain_rows
 from everview.sql.queries import evaluate
 
-if TYPE_CHECKING:
-    from everview.database import Database
-
-_EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
+_EXACT = decimal.Context(prec=400, rounding=ROUND_HALF_UP)
 
 
-def insert(db: Database, statement: Statement) -> Result:
+def insert(context: Context, statement: Statement) -> Result:
     tree = _tree(statement, exp.Insert, "INSERT INTO table [(columns)] VALUES ... or SELECT ...")
     named = isinstance(tree.this, exp.Schema)
     target = tree.this.this if named else tree.this
@@ -41,23 +40,23 @@ def insert(db: Database, statement: Statement) -> Result:
             "only INSERT INTO table [(columns)] VALUES ... or SELECT ... is supported; "
             "rows with the same key are replaced"
         )
-    schema = db.store.describe(table_name(target))
+    schema = context.store.describe(table_name(target))
     columns = _insert_columns(schema, tree.this.expressions if named else None)
     values = tree.expression
     rows = plain_rows(statement, values) if isinstance(values, exp.Values) else None
     if rows is not None:
         given = _table_of(schema, columns, rows)
     else:
-        given = _insert_query(db, statement, schema, columns, named)
-    report = db.table(schema.name).put(given)
+        given = _insert_query(context, statement, schema, columns, named)
+    report = context.table(schema.name).put(given)
     return _done(report.rows, "inserted", count_unchanged(report.unchanged))
 
 
-def update(db: Database, statement: Statement) -> Result:
+def update(context: Context, statement: Statement) -> Result:
     tree = _tree(statement, exp.Update, "UPDATE table SET column = value, ... [WHERE ...]")
     if _has_more(tree, "this", "expressions", "where"):
         raise UnsupportedSql("UPDATE takes SET and WHERE only; use a subquery for other tables")
-    schema = db.store.describe(table_name(tree.this))
+    schema = context.store.describe(table_name(tree.this))
     sources = _assignments(statement, tree, schema)
     moved = [name for name in schema.key if name in sources]
     row = quoted(tree.this.alias or tree.this.name)
@@ -65,25 +64,25 @@ def update(db: Database, statement: Statement) -> Result:
     wanted += [f"{row}.{quoted(name)}" for name in (schema.key if moved else ())]
     set_at = _position(statement, TokenType.SET)
     found = evaluate(
-        db,
+        context,
         f"SELECT {_aliased(wanted)} FROM {statement.cut(1, set_at)} {_where(statement, set_at)}",
     )
     width = len(schema.columns)
     after = _fit(schema, list(schema.columns), found.columns[:width], f"UPDATE {schema.name}")
     if moved:
-        _move(db, schema, pa.table(found.columns[width:], names=list(schema.key)), after)
+        _move(context, schema, pa.table(found.columns[width:], names=list(schema.key)), after)
     elif after.num_rows:
-        report = db.table(schema.name).put(after)
+        report = context.table(schema.name).put(after)
         return _done(report.rows, "updated", count_unchanged(report.unchanged, "so"))
     return _done(after.num_rows, "updated")
 
 
-def delete(db: Database, statement: Statement) -> Result:
+def delete(context: Context, statement: Statement) -> Result:
     tree = _tree(statement, exp.Delete, "DELETE FROM table [WHERE ...]")
     if _has_more(tree, "this", "where"):
         raise UnsupportedSql("DELETE takes WHERE only; use a subquery for other tables")
-    schema = db.store.describe(table_name(tree.this))
-    table = db.table(schema.name)
+    schema = context.store.describe(table_name(tree.this))
+    table = context.table(schema.name)
     if not tree.args.get("where"):
         return _done(table.delete(table.to_arrow(columns=schema.key)).rows, "deleted")
     row = quoted(tree.this.alias or tree.this.name)
@@ -91,7 +90,7 @@ def delete(db: Database, statement: Statement) -> Result:
     from_at = _position(statement, TokenType.FROM)
     where_at = _position(statement, TokenType.WHERE)
     target = statement.cut(from_at, where_at)
-    found = evaluate(db, f"SELECT {keys} {target} {_where(statement, from_at)}")
+    found = evaluate(context, f"SELECT {keys} {target} {_where(statement, from_at)}")
     return _done(table.delete(found.rename_columns(list(schema.key))).rows, "deleted")
 
 
@@ -134,7 +133,7 @@ def _table_of(schema: TableSchema, columns: list[Column], rows: list[list[Any]])
 
 
 def _insert_query(
-    db: Database, statement: Statement, schema: TableSchema, columns: list[Column], named: bool
+    context: Context, statement: Statement, schema: TableSchema, columns: list[Column], named: bool
 ) -> pa.Table:
     """Evaluate the query of an INSERT: the WITH before it, and what follows table and columns."""
     insert_at = _position(statement, TokenType.INSERT)
@@ -144,7 +143,7 @@ def _insert_query(
     at += 1
     if named:
         at = statement.after_group(at)
-    found = evaluate(db, f"{statement.cut(0, insert_at)} {statement.cut(at)}")
+    found = evaluate(context, f"{statement.cut(0, insert_at)} {statement.cut(at)}")
     if found.num_columns != len(columns):
         raise _wrong_width(schema, columns, f"the query has {_count(found.columns, 'column')}")
     return _fit(schema, columns, found.columns, f"INSERT INTO {schema.name}")
@@ -193,9 +192,9 @@ def _aliased(expressions: list[str]) -> str:
     return ", ".join(f"{text} AS `_{number}`" for number, text in enumerate(expressions))
 
 
-def _move(db: Database, schema: TableSchema, before: pa.Table, after: pa.Table) -> None:
+def _move(context: Context, schema: TableSchema, before: pa.Table, after: pa.Table) -> None:
     """Give rows new keys: write them, then delete the old keys that are free now."""
-    table = db.table(schema.name)
+    table = context.table(schema.name)
     old, new = _key_tuples(before), _key_tuples(after.select(schema.key))
     if len(set(new)) < len(new):
         raise _taken(schema, next(key for at, key in enumerate(new) if key in new[:at]))

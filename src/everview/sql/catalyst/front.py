@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from everview.engines.engine import readable
+from everview.engines.messages import readable
 from everview.errors import InvalidSql, UnsupportedSql
 from everview.plan.nodes import Node, Order
 from everview.plan.ordering import check_ordered

@@ -1,5 +1,5 @@
 """The embedded store: tables in a directory, on LMDB, for any number of processes."""
 
-from everview.stores.embedded.store import EmbeddedStore
+from everview.stores.embedded.store import SCHEME, EmbeddedStore
 
-__all__ = ["EmbeddedStore"]
+__all__ = ["SCHEME", "EmbeddedStore"]

@@ -1,7 +1,7 @@
-"""Table definitions, as JSON documents in an LMDB environment of their own.
+"""The catalog: definitions of tables, and the records of views and epochs, as JSON documents.
 
-Every operation looks its table up here, so that what one process creates, drops or attaches is
-seen by the next operation of every other.
+They lie in an LMDB environment of their own. Every operation looks its table up here, so that what
+one process creates, drops or attaches is seen by the next operation of every other.
 """
 
 from __future__ import annotations
@@ -11,30 +11,53 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
 
-from everview.errors import InUse, TableExists, TableNotFound, meant
+from everview.catalog import (
+    EPOCH,
+    LEASE,
+    REPLACEMENTS,
+    UNSYNCED,
+    VIEWS,
+    Key,
+    Kind,
+    LeaseRecord,
+    Record,
+)
+from everview.errors import Conflict, InUse, ReadOnly, TableExists, TableNotFound, meant
 from everview.schema import TableSchema
-from everview.stores.embedded import lease, unsynced
+from everview.stores.base import Catalog, RecordChanges
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import LONGEST, Layout
+from everview.stores.embedded.tokens import check_token
 
 DATABASES = ("documents",)
 _TABLE, _NEXT, _OTHER = b"table/", b"next table", b"document/"
 
-Glance = tuple[dict[str, dict[str, Any]], dict[str, Layout]]
+R = TypeVar("R", bound=Record)
+Records = dict[Key[Any], Any]
+Glance = tuple[Records, dict[str, Layout]]
 
 
-class Catalog:
-    """Reads and writes definitions; keeps the layouts of those it read."""
+class EmbeddedCatalog(Catalog):
+    """Definitions of tables, and records; those that were read before are not parsed again."""
 
-    def __init__(self, environment: Environment, directory: str) -> None:
+    def __init__(self, environment: Environment, home: str, readonly: bool) -> None:
         self.environment = environment
-        self._directory = directory
+        self._home = home
+        self._directory = os.path.join(home, "tables")
+        self._readonly = readonly
         self._layouts: dict[bytes, tuple[bytes, Layout]] = {}
-        self._texts: dict[str, tuple[bytes, dict[str, Any]]] = {}
+        self._records: dict[str, tuple[bytes, Any]] = {}
+
+    @property
+    def to_write(self) -> EmbeddedCatalog:
+        """The catalog, if it may be changed."""
+        if self._readonly:
+            raise ReadOnly(f"{self._home} was opened with readonly=True; open it without to write")
+        return self
 
     @property
     def _documents(self) -> lmdb._Database:
@@ -69,7 +92,7 @@ class Catalog:
                     f"table {schema.name} exists already; drop it first, "
                     "or use CREATE TABLE IF NOT EXISTS"
                 )
-            if self._document_in(txn, _view_key(schema.name)) is not None:
+            if self._record_in(txn, VIEWS[schema.name]) is not None:
                 raise TableExists(f"there is a view {schema.name}; a table needs a name of its own")
             number = int(txn.get(_NEXT, b"1", db=self._documents))
             directory = f"{number:06d}"
@@ -119,110 +142,83 @@ class Catalog:
 
     def _readers(self, txn: lmdb.Transaction, table: str) -> list[str]:
         """The views that read a table, or are about to."""
-        kinds = [self._documents_of(txn, kind) for kind in ("view/", "replacement/")]
-        views = [view for kind in kinds for view in kind.values()]
-        return [v["name"] for v in views if table.lower() in map(str.lower, v["tables"])]
+        views = [*self._records_of(txn, VIEWS).values()]
+        views += [one.view for one in self._records_of(txn, REPLACEMENTS).values()]
+        return [view.name for view in views if table.lower() in map(str.lower, view.tables)]
 
-    def document(self, name: str) -> dict[str, Any] | None:
-        """A JSON document that is not a table's definition; not to be changed in place."""
+    def get(self, key: Key[R]) -> R | None:
         with self.environment.reading() as txn:
-            return self._document_in(txn, name)
+            return self._record_in(txn, key)
 
-    def _document_in(self, txn: lmdb.Transaction, name: str) -> dict[str, Any] | None:
-        found = self._get(txn, _OTHER + _encoded(name))
-        return None if found is None else self._parsed(name, found)
+    def _record_in(self, txn: lmdb.Transaction, key: Key[R]) -> R | None:
+        text = self._get(txn, _OTHER + _encoded(key.text))
+        return None if text is None else self._parsed(key, text)
 
-    def _parsed(self, name: str, text: bytes) -> dict[str, Any]:
-        known = self._texts.get(name)
+    def _parsed(self, key: Key[R], text: bytes) -> R:
+        known = self._records.get(key.text)
         if known is None or known[0] != text:
-            known = self._texts[name] = text, json.loads(text)
-        return known[1]
+            known = self._records[key.text] = text, key.kind.parsed(json.loads(text))
+        record: R = known[1]
+        return record
 
-    def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """Documents whose names begin with `prefix`, by name."""
+    def all(self, kind: Kind[R]) -> dict[Key[R], R]:
         with self.environment.reading() as txn:
-            return self._documents_of(txn, prefix)
+            return self._records_of(txn, kind)
 
-    def _documents_of(self, txn: lmdb.Transaction, prefix: str) -> dict[str, dict[str, Any]]:
-        start, found = _OTHER + prefix.encode(), {}
+    def _records_of(self, txn: lmdb.Transaction, kind: Kind[R]) -> dict[Key[R], R]:
+        start, found = _OTHER + kind.prefix.encode(), {}
         cursor = txn.cursor(self._documents)
         alive = cursor.set_range(start)
         while alive and cursor.key().startswith(start):
-            name = cursor.key()[len(_OTHER) :].decode()
-            found[name] = self._parsed(name, cursor.value())
+            key = Key(cursor.key()[len(_OTHER) :].decode(), kind)
+            found[key] = self._parsed(key, cursor.value())
             alive = cursor.next()
         return found
 
     def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
-        """At one moment: the documents of the epoch, of what is unsynced, and of those of the views
+        """At one moment: the records of the epoch, of what is unsynced, and of those of the views
         that there are, and the tables as they are defined. None stands for all."""
         with self.environment.reading() as txn:
+            records: Records = {}
             if views is None:
-                documents = self._documents_of(txn, "view/")
-            else:
-                found = {name: self._document_in(txn, name) for name in map(_view_key, views)}
-                documents = {name: view for name, view in found.items() if view is not None}
-            for name in ("epoch", unsynced.DOCUMENT):
-                if (found_too := self._document_in(txn, name)) is not None:
-                    documents[name] = found_too
+                records |= self._records_of(txn, VIEWS)
+            keys: list[Key[Any]] = [EPOCH, UNSYNCED, *(VIEWS[view] for view in views or ())]
+            for key in keys:
+                if (record := self._record_in(txn, key)) is not None:
+                    records[key] = record
             if tables is None:
                 tables = self._names_in(txn)
-            return documents, {table.lower(): self._layout_in(txn, table) for table in tables}
+            return records, {table.lower(): self._layout_in(txn, table) for table in tables}
 
-    def store_documents(
-        self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
-    ) -> None:
-        """Set documents (None removes one), all in one transaction.
-
-        With a token only while that is the lease's; else raises `Superseded`.
-        """
-        self.environment.update(lambda txn: self._store_in(txn, changes, token))
-
-    def store_views(
+    def write(
         self,
-        changes: Mapping[str, dict[str, Any] | None],
+        changes: RecordChanges,
         token: int | None = None,
-        created: str | None = None,
+        *,
+        expected: RecordChanges | None = None,
+        tables: Mapping[str, bool] | None = None,
     ) -> None:
-        """As `store_documents`, of views that were just planned.
+        def checked(txn: lmdb.Transaction) -> None:
+            if token is not None:
+                check_token(token, (self._record_in(txn, LEASE) or LeaseRecord()).token)
+            for table, is_there in (tables or {}).items():
+                self._check_table(txn, table, is_there)
+            for key, record in (expected or {}).items():
+                if self._record_in(txn, key) != record:
+                    raise Conflict(f"{key.text} changed meanwhile; look again, and try again")
+            for key, record in changes.items():
+                if record is None:
+                    txn.delete(_OTHER + key.text.encode(), db=self._documents)
+                else:
+                    self._store(txn, _OTHER + key.text.encode(), record.to_document())
 
-        Raises `TableNotFound` if a table that one of them reads is gone by now, and `TableExists`
-        if there is a table or view by the name of the one that is `created`.
-        """
+        self.to_write.environment.update(checked)
 
-        def store(txn: lmdb.Transaction) -> None:
-            if created is not None:
-                self._check_free(txn, created)
-            for view in changes.values():
-                for table in view["tables"] if view else ():
-                    self._layout_in(txn, table)
-            self._store_in(txn, changes, token)
-
-        self.environment.update(store)
-
-    def _check_free(self, txn: lmdb.Transaction, name: str) -> None:
-        if self._get(txn, _document_key(name)) is not None:
-            raise TableExists(f"there is a table {name}; a view needs a name of its own")
-        if self._document_in(txn, _view_key(name)) is not None:
-            raise TableExists(
-                f"view {name} exists already; write CREATE OR REPLACE MATERIALIZED VIEW {name}, or "
-                f"drop it first with DROP VIEW {name}"
-            )
-
-    def _store_in(
-        self,
-        txn: lmdb.Transaction,
-        changes: Mapping[str, dict[str, Any] | None],
-        token: int | None,
-    ) -> None:
-        if token is not None:
-            found = txn.get(_OTHER + lease.DOCUMENT.encode(), db=self._documents)
-            lease.check(token, (json.loads(found) if found else lease.FIRST)["token"])
-        for name, document in changes.items():
-            if document is None:
-                txn.delete(_OTHER + name.encode(), db=self._documents)
-            else:
-                self._store(txn, _OTHER + name.encode(), document)
+    def _check_table(self, txn: lmdb.Transaction, table: str, is_there: bool) -> None:
+        if is_there:
+            self._layout_in(txn, table)
+        elif self._get(txn, _document_key(table)) is not None:
+            raise TableExists(f"there is a table {table}; a view needs a name of its own")
 
     def _store(self, txn: lmdb.Transaction, key: bytes, document: dict[str, Any]) -> None:
         txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)
@@ -255,22 +251,18 @@ class Catalog:
             yield TableSchema.from_json(json.loads(document)["schema"])
 
     def _missing(self, txn: lmdb.Transaction, table: str) -> TableNotFound:
-        if (view := self._document_in(txn, _view_key(table))) is not None:
-            name = view["name"]
+        if (view := self._record_in(txn, VIEWS[table])) is not None:
+            name = view.name
             return TableNotFound(
                 f"{name} is a view and not a table; read it with SELECT or db.view({name!r}), and "
-                f"write to the tables it reads: {', '.join(view['tables']) or 'it reads none'}"
+                f"write to the tables it reads: {', '.join(view.tables) or 'it reads none'}"
             )
         names = sorted(schema.name for schema in self._all(txn))
-        views = sorted(view["name"] for view in self._documents_of(txn, "view/").values())
+        views = sorted(view.name for view in self._records_of(txn, VIEWS).values())
         hint = meant(table, (*names, *views))
         have = f"tables: {', '.join(names)}" if names else "there are no tables yet"
         have += f"; views: {', '.join(views)}" if views else ""
         return TableNotFound(f"there is no table {table}; {hint}{have}")
-
-
-def _view_key(view: str) -> str:
-    return f"view/{view.lower()}"
 
 
 def _document_key(table: str) -> bytes:

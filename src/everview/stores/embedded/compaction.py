@@ -9,33 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from everview.errors import EverviewError, TableNotFound
+from everview.stores.base import Compaction, Space
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.lease import locked
-from everview.stores.embedded.space import Lock, Space, give_back, space_of
-from everview.stores.embedded.state import lock_of
-from everview.stores.embedded.store import EmbeddedStore
+from everview.stores.embedded.shard import lock_of
+from everview.stores.embedded.space import Lock, give_back, space_of
+from everview.stores.embedded.states import path_of
+
+if TYPE_CHECKING:
+    from everview.stores.embedded.store import EmbeddedStore
 
 _PATIENCE = 5.0
 Watch = Callable[[str, int, int], None]
 Part = tuple[str, Callable[[], Environment], Lock]
-
-
-@dataclass(frozen=True)
-class Compaction:
-    """The space before and after, and why some directories were left as they are."""
-
-    before: Space
-    after: Space
-    skipped: dict[str, str]
-
-    @property
-    def given_back(self) -> int:
-        """Bytes; others may have written meanwhile."""
-        return max(0, self.before.bytes - self.after.bytes)
 
 
 def space(store: EmbeddedStore) -> Space:
@@ -50,7 +40,7 @@ def space(store: EmbeddedStore) -> Space:
 def compact(store: EmbeddedStore, watch: Watch | None = None) -> Compaction:
     """Give back all that is free; `watch` is told of each part, by its path, and how many are done
     of how many."""
-    assert store._catalog_to_write  # raises if it is only to be read
+    assert store.catalog.to_write  # raises if it is only to be read
     before, after = Space(), Space()
     skipped: dict[str, str] = {}
     parts = list(_parts(store))
@@ -75,16 +65,16 @@ def compact(store: EmbeddedStore, watch: Watch | None = None) -> Compaction:
 
 def _parts(store: EmbeddedStore) -> Iterator[Part]:
     """The environments of a database: paths, how to open each, and what is to be locked."""
-    yield "catalog", lambda: store._catalog.environment, nullcontext
+    yield "catalog", lambda: store.catalog.environment, nullcontext
     for table in store.tables():
         with suppress(TableNotFound):
             layout = store._layout(table)
             for number in range(layout.schema.regions):
                 path = os.path.relpath(os.path.join(layout.directory, str(number)), store.path)
                 yield path, partial(_region, store, table, number), nullcontext
-    for state in sorted(store.states()):
-        for number in store.shards(state):
-            path = os.path.join("state", state, str(number))
+    for state in sorted(store.states.names()):
+        for number in store.states.shards(state):
+            path = path_of(state, number)
             lock = partial(locked, lock_of(os.path.join(store.path, path)), _PATIENCE)
             yield path, partial(_shard, store, state, number), lock
 
@@ -94,4 +84,4 @@ def _region(store: EmbeddedStore, table: str, number: int) -> Environment:
 
 
 def _shard(store: EmbeddedStore, state: str, number: int) -> Environment:
-    return store.shard(state, number)._environment
+    return store.states.shard(state, number).environment

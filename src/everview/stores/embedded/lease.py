@@ -18,50 +18,41 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from everview.catalog import LEASE, LeaseRecord
 from everview.errors import Damaged, StoreFull, Superseded
+from everview.stores.base import RUN, WORK, Leases
 from everview.stores.embedded.environment import too_many_files
 
 if TYPE_CHECKING:
-    from everview.stores.embedded.catalog import Catalog
+    from everview.stores.embedded.catalog import EmbeddedCatalog
 
-LEASE_SECONDS = 10.0
 BEAT_SECONDS = 0.25
-WORK, RUN = "MAINTAINER", "RUNNER"
 _LOOK_SECONDS = 0.01
-ASIDE_SECONDS = 10 * _LOOK_SECONDS  # to step aside for, so that another gets the lease
 _SOON_SECONDS = 0.5
-DOCUMENT = "lease"
-FIRST: dict[str, Any] = {"token": 1, "fenced": True}
 
 
-class Leases:
-    """The leases of one database, kept in its catalog and directory."""
+class EmbeddedLeases(Leases):
+    """The leases of one database, in its catalog and directory."""
 
-    def __init__(self, catalog: Catalog, directory: str) -> None:
+    def __init__(self, catalog: EmbeddedCatalog, directory: str) -> None:
         self._catalog = catalog
         self._directory = Path(directory)
 
     @property
     def token(self) -> int:
-        return int(self._document()["token"])
+        return self._record().token
 
     @property
     def is_fenced(self) -> bool:
-        """Whether what earlier maintainers may still do has been shut out."""
-        return bool(self._document()["fenced"])
+        return self._record().fenced
 
     def set_fenced(self, token: int) -> None:
-        self._catalog.store_documents({DOCUMENT: {"token": token, "fenced": True}}, token)
+        self._catalog.write({LEASE: LeaseRecord(token, True)}, token)
 
     @contextmanager
     def held(self, role: str, seconds: float, waiting: Callable[[str], None]) -> Iterator[int]:
-        """The lease for a role, once it is free; gives its token.
-
-        While another process holds it for longer, `waiting` is called again and again with who
-        that is. One that doesn't beat for so many seconds loses it.
-        """
         file, token = self._wait(role, seconds, waiting)
         process, ended = os.getpid(), threading.Event()
         beats = threading.Thread(
@@ -77,16 +68,11 @@ class Leases:
 
     @contextmanager
     def held_if_free(self, role: str) -> Iterator[int | None]:
-        """The token of the lease, which is held in the block; None if another holds it.
-
-        There are no beats: who waits for it takes it after a while.
-        """
-        token = self.token
+        token = self.token  # without beats: who waits for it takes it after a while
         with _file(self._path(f"{role}.{token}")) as file:
             yield token if _lock(file) and token == self.token else None
 
     def is_wanted(self, role: str) -> bool:
-        """Whether anyone waits for the lease."""
         with _file(self._wanted(role)) as file:
             return not _lock(file)
 
@@ -132,22 +118,12 @@ class Leases:
     def _raise(self, token: int) -> None:
         """Take the lease from whoever has it, unless another did so already."""
         with suppress(Superseded):
-            raised = {"token": token + 1, "fenced": False}
-            self._catalog.store_documents({DOCUMENT: raised}, token)
+            self._catalog.write({LEASE: LeaseRecord(token + 1, False)}, token)
             for role in (WORK, RUN):
                 (self._directory / f"{role}.{token}").unlink(missing_ok=True)
 
-    def _document(self) -> dict[str, Any]:
-        return self._catalog.document(DOCUMENT) or FIRST
-
-
-def check(token: int, newest: int) -> None:
-    """Refuse what comes with a token that is not the newest."""
-    if token < newest:
-        raise Superseded(
-            f"another maintainer took over (lease {newest}, this one had {token}); nothing of this "
-            "was written, and the other goes on from where this one was"
-        )
+    def _record(self) -> LeaseRecord:
+        return self._catalog.get(LEASE) or LeaseRecord()
 
 
 @contextmanager

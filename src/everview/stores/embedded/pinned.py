@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import lmdb
 import pyarrow as pa
 
+from everview.catalog import EPOCH, NO_EPOCH, UNSYNCED, VIEWS, Key, Kind, Positions, Record
 from everview.errors import (
     DatabaseError,
     EverviewError,
@@ -27,25 +28,51 @@ from everview.errors import (
     ReadOnly,
     TableNotFound,
 )
-from everview.stores.embedded import unsynced
-from everview.stores.embedded.catalog import Catalog
+from everview.stores.base import SUSPECT, CatalogReader, PinnedStore, StateReader
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
+from everview.stores.embedded.reading import EmbeddedReader
 from everview.stores.embedded.region import Region
 from everview.stores.embedded.scan import undo
-from everview.stores.embedded.state import Shard
-from everview.stores.embedded.store import EmbeddedStore
+from everview.stores.embedded.shard import EmbeddedShard
+from everview.stores.embedded.states import is_of_another_boot
+
+if TYPE_CHECKING:
+    from everview.stores.embedded.store import EmbeddedStore
 
 PATIENCE = 60.0
-Documents = dict[str, dict[str, Any]]
+R = TypeVar("R", bound=Record)
 
 
-def is_loaded(view: Mapping[str, Any]) -> bool:
-    """Whether a view's document says that there are rows of it to read."""
-    return view["status"] == "live" or bool(view.get("stopped_at"))
+class PinnedCatalog(CatalogReader):
+    """Records as they were when they were pinned."""
+
+    def __init__(self, records: Mapping[Key[Any], Any]) -> None:
+        self._records = records
+
+    def get(self, key: Key[R]) -> R | None:
+        return self._records.get(key)
+
+    def all(self, kind: Kind[R]) -> dict[Key[R], R]:
+        return {key: record for key, record in self._records.items() if key.kind == kind}
 
 
-class PinnedStore(EmbeddedStore):
+class PinnedStates(StateReader):
+    """The rows of views as they were when they were pinned."""
+
+    def __init__(self, shards: Mapping[tuple[str, int], HeldEnvironment], owner: object) -> None:
+        self._shards = shards
+        self._owner = owner
+
+    def shard(self, state: str, number: int) -> EmbeddedShard:
+        return EmbeddedShard(self._shards[state, number], self._owner)
+
+    @property
+    def is_suspect(self) -> bool:
+        return False  # or it would not have been pinned
+
+
+class EmbeddedPin(EmbeddedReader, PinnedStore):
     """Views and tables of a store, by default all, as of its newest epoch; only reads, until it is
     closed, or is `max_age` seconds old."""
 
@@ -56,15 +83,13 @@ class PinnedStore(EmbeddedStore):
         tables: Sequence[str] | None = None,
         max_age: float | None = None,
     ) -> None:
-        self.path = store.path
-        self.durability = store.durability
         self._store = store
         self._hold = Hold()
         deadline = time.monotonic() + PATIENCE
         while not self._open(views, tables):
             if time.monotonic() > deadline:
                 raise DatabaseError(
-                    f"{self.path} changed again and again while it was being opened at one epoch, "
+                    f"{store.path} changed again and again while it was being opened at one epoch, "
                     f"for {PATIENCE:.0f} seconds; pin fewer views and tables"
                 )
         if max_age is not None:
@@ -75,33 +100,38 @@ class PinnedStore(EmbeddedStore):
 
         What was found may be gone by then: whatever fails because of that is no one's error.
         """
-        found = self._documents, layouts = self._store.glance(views, tables)
-        if unsynced.is_suspect(self._documents.get(unsynced.DOCUMENT)):
-            raise NotLoaded(unsynced.SUSPECT)
+        found = records, layouts = self._store.catalog.glance(views, tables)
+        if is_of_another_boot(records.get(UNSYNCED)):
+            raise NotLoaded(SUSPECT)
+        self._catalog = PinnedCatalog(records)
+        epoch = self._catalog.get(EPOCH) or NO_EPOCH
         try:
-            self._shards = {
-                (state, number): self._held(self._store.shard(state, number)._environment)
-                for name, document in self._documents.items()
-                if name.startswith("view/") and is_loaded(document)
-                for state in [document["states"]["view"]]
-                for number in document["shards"]
+            shards = {
+                (view.rows, number): self._held(
+                    self._store.states.shard(view.rows, number).environment
+                )
+                for view in self._catalog.all(VIEWS).values()
+                if view.is_loaded
+                for number in view.shards
             }
-            self._regions_of = {name: self._regions_at(layout) for name, layout in layouts.items()}
+            self._states = PinnedStates(shards, self)
+            self._regions_of = {
+                name: self._regions_at(layout, epoch.positions) for name, layout in layouts.items()
+            }
         except EverviewError:
             self._hold.close()
-            if self._store.glance(views, tables) == found:
+            if self._store.catalog.glance(views, tables) == found:
                 raise
             return False
-        if self._store.glance(views, tables) == found:
+        if self._store.catalog.glance(views, tables) == found:
             return True
         self._hold.close()
         return False
 
-    def _regions_at(self, layout: Layout) -> list[PinnedRegion]:
-        positions = self._documents.get("epoch", {"positions": {}})["positions"]
+    def _regions_at(self, layout: Layout, positions: Positions) -> list[PinnedRegion]:
         at = positions.get(layout.schema.name, {})
         return [
-            PinnedRegion(layout, one.number, self._held(one.environment), at.get(str(one.number)))
+            PinnedRegion(layout, one.number, self._held(one.environment), at.get(one.number))
             for one in self._store._all_regions(layout)
         ]
 
@@ -110,7 +140,6 @@ class PinnedStore(EmbeddedStore):
 
     @property
     def positions(self) -> dict[str, dict[int, int]]:
-        """The pinned position in the log of each region of each table."""
         return {
             one.layout.schema.name: {region.number: region.position for region in regions}
             for regions in self._regions_of.values()
@@ -118,24 +147,27 @@ class PinnedStore(EmbeddedStore):
         }
 
     @property
-    def _catalog(self) -> Catalog:
-        return self._store._catalog
+    def address(self) -> str:
+        return self._store.address
 
     @property
-    def _catalog_to_write(self) -> Catalog:
-        raise ReadOnly("a pin only reads; write through the database itself")
+    def catalog(self) -> PinnedCatalog:
+        return self._catalog
+
+    @property
+    def states(self) -> PinnedStates:
+        return self._states
+
+    def tables(self) -> list[str]:
+        return self._store.tables()
 
     def _layout(self, table: str, to_write: bool = False) -> Layout:
         """As it was when this was pinned."""
-        if not to_write and (pinned := self._regions_of.get(table.lower())):
+        if to_write:
+            raise ReadOnly("a pin only reads; write through the database itself")
+        if pinned := self._regions_of.get(table.lower()):
             return pinned[0].layout
-        return super()._layout(table, to_write)
-
-    def _check_process(self) -> None:
-        self._store._check_process()
-
-    def _let_go_of_dropped(self) -> None:
-        self._store._let_go_of_dropped()
+        return self._store._layout(table)
 
     def _region(self, layout: Layout, number: int) -> Region:
         try:
@@ -148,15 +180,6 @@ class PinnedStore(EmbeddedStore):
     def scan(self, table: str, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         at = self.positions.get(self.describe(table).name)
         return super().scan(table, *args, **options | {"at": at})
-
-    def document(self, name: str) -> dict[str, Any] | None:
-        return self._documents.get(name)
-
-    def documents(self, prefix: str) -> Documents:
-        return {n: document for n, document in self._documents.items() if n.startswith(prefix)}
-
-    def shard(self, state: str, number: int, create: bool = False) -> Shard:
-        return Shard(self._shards[state, number], self)
 
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
         return self._store.times_after(table, after)

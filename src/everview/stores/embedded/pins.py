@@ -10,27 +10,58 @@ import json
 import os
 import time
 import uuid
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-DOCUMENT = "pins"  # in the catalog: `max_age`, in seconds
-MAX_AGE = 10**6  # seconds, which a clock can wait
+from everview.stores.base import PinnedStore, PinNote, Pins
+from everview.stores.embedded.pinned import EmbeddedPin
+
+if TYPE_CHECKING:
+    from everview.stores.embedded.store import EmbeddedStore
+
 _DIRECTORY = "pins"
 
 
-@dataclass(frozen=True)
-class PinNote:
-    """A pin that a process holds; `since` in seconds since 1970, `max_age` in seconds, None if it
-    has no limit."""
+class EmbeddedPins(Pins):
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._weak_store = weakref.ref(store)  # which holds this
 
-    process: int
-    epoch: int
-    since: float
-    max_age: float | None
+    @property
+    def _store(self) -> EmbeddedStore:
+        store = self._weak_store()
+        assert store is not None
+        return store
+
+    def pin(
+        self,
+        views: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        max_age: float | None = None,
+    ) -> PinnedStore:
+        return EmbeddedPin(self._store, views, tables, max_age)
+
+    def note(self, epoch: int, max_age: float | None) -> Callable[[], None]:
+        file = _write_note(self._store.path, epoch, max_age)
+        return partial(_remove_note, file, os.getpid())
+
+    def notes(self) -> list[PinNote]:
+        found = []
+        for file in Path(self._store.path, _DIRECTORY).glob("*.*"):
+            with suppress(OSError, ValueError, TypeError):
+                note = PinNote(**json.loads(file.read_text()))
+                if not _is_alive(note.process):
+                    file.unlink()
+                elif note.max_age is None or time.time() < note.since + note.max_age:
+                    found.append(note)
+        return sorted(found, key=lambda note: note.since)
 
 
-def write_note(home: str, epoch: int, max_age: float | None) -> Path | None:
+def _write_note(home: str, epoch: int, max_age: float | None) -> Path | None:
     """Note a pin of this process; gives its file, or None if there can't be one."""
     note = PinNote(os.getpid(), epoch, time.time(), max_age)
     file = Path(home, _DIRECTORY, f"{note.process}.{uuid.uuid4().hex[:8]}")
@@ -42,24 +73,11 @@ def write_note(home: str, epoch: int, max_age: float | None) -> Path | None:
     return file
 
 
-def remove_note(file: Path, process: int) -> None:
+def _remove_note(file: Path | None, process: int) -> None:
     """Remove a pin's file, if this is the process that pinned and not a child of it."""
-    if os.getpid() == process:
+    if file is not None and os.getpid() == process:
         with suppress(OSError):
             file.unlink()
-
-
-def notes(home: str) -> list[PinNote]:
-    """The pins of all processes, the oldest first."""
-    found = []
-    for file in Path(home, _DIRECTORY).glob("*.*"):
-        with suppress(OSError, ValueError, TypeError):
-            note = PinNote(**json.loads(file.read_text()))
-            if not _is_alive(note.process):
-                file.unlink()
-            elif note.max_age is None or time.time() < note.since + note.max_age:
-                found.append(note)
-    return sorted(found, key=lambda note: note.since)
 
 
 def _is_alive(process: int) -> bool:

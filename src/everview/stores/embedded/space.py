@@ -16,13 +16,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 
 import lmdb
 import numpy as np
 
 from everview.codec.buffers import Ints
 from everview.errors import DatabaseError
+from everview.stores.base import Space
 from everview.stores.embedded.environment import Environment, sync_file
 from everview.stores.embedded.pages import Pages, pages_of
 
@@ -31,21 +31,6 @@ _TURN_SECONDS = 0.05  # for which writers wait
 Lock = Callable[[], AbstractContextManager[None]]
 _NONE = np.zeros(0, np.int64)
 _NO_KEY = b"\xff"  # of no item
-
-
-@dataclass(frozen=True)
-class Space:
-    """Of one environment or several: bytes on disk, how many of them are free and so can be given
-    back, and how many more would be but for a reader, by the process that reads."""
-
-    bytes: int = 0
-    free: int = 0
-    held: dict[int, int] = field(default_factory=dict)
-
-    def __add__(self, other: Space) -> Space:
-        processes = sorted({*self.held, *other.held})
-        held = {p: self.held.get(p, 0) + other.held.get(p, 0) for p in processes}
-        return Space(self.bytes + other.bytes, self.free + other.free, held)
 
 
 def space_of(environment: Environment) -> Space:

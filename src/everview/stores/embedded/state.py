@@ -1,11 +1,4 @@
-"""State of operators and views: one LMDB environment for each shard.
-
-Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
-`long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
-last epoch applied; `outbox`: what it gave, an Arrow stream; `token`: the lease of who wrote last;
-`load` and `work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to
-their end). All change in one transaction, so an epoch is applied once, and asking for it again
-gives the outbox.
+"""State inside of one transaction: values by key, and bags of rows by key.
 
 Every item is sealed with a checksum of its key and value. A key that changed on disk is found
 where it was by whoever looks for it in vain: it is a neighbour of the place.
@@ -13,25 +6,16 @@ where it was by whoever looks for it in vain: it is a neighbour of the place.
 
 from __future__ import annotations
 
-import os
 import struct
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
 import lmdb
 import numpy as np
-import pyarrow as pa
 
-from everview.codec.streams import from_stream, to_stream
-from everview.errors import Damaged, Superseded
-from everview.stores.embedded.environment import Environment
+from everview.errors import Damaged
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
-from everview.stores.embedded.lease import check as check_token
-from everview.stores.embedded.lease import locked
-from everview.stores.embedded.scan import fill
 from everview.stores.embedded.sealed import (
     COUNT,
     SEAL,
@@ -41,7 +25,7 @@ from everview.stores.embedded.sealed import (
     sealed,
     sealed_rows,
 )
-from everview.stores.embedded.work import ShardWork, Tally, appended, records
+from everview.stores.work import Tally
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
@@ -294,11 +278,6 @@ class _Neighbours:
             raise Damaged("keys of state are not in their order")
 
 
-def lock_of(path: str) -> str:
-    """The file that is locked while the shard in a directory is written."""
-    return os.path.join(path, "write.lock")
-
-
 def _bag(places: list[int], rows: list[bytes], counts: list[int]) -> Bag:
     return np.array(places, np.int64), rows, np.array(counts, np.uint32)
 
@@ -308,170 +287,3 @@ def _shortened(key: bytes, row: bytes) -> bytes:
     if len(row) <= _LONG_ROW:
         return row
     return row[:_LONG_ROW] + blake2b(key + row, digest_size=DIGEST).digest()
-
-
-class Shard:
-    """One shard of an operator or a view; as long as it is used, so is the store it is of."""
-
-    def __init__(self, environment: Environment, store: object) -> None:
-        self._environment = environment
-        self._store = store
-        environment.patience = _PATIENCE
-
-    def apply(self, epoch: int, token: int, work: Callable[[ShardState], pa.Table]) -> pa.Table:
-        """Do `work` once for the epoch; when it is done already, give what it gave.
-
-        Raises `Superseded` if the shard was written, or fenced, with a newer token.
-        """
-
-        def once(txn: lmdb.Transaction) -> pa.Table:
-            self._check(txn, token)
-            if self._check_order(txn, epoch) == epoch:
-                return from_stream(self._noted(txn, _OUTBOX))
-            state = ShardState(txn, self._environment.dbs)
-            given = work(state)
-            begun = time.perf_counter_ns()
-            self._note(txn, _OUTBOX, to_stream(given))
-            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
-            state.tally.nanoseconds += time.perf_counter_ns() - begun
-            ring = self._noted(txn, _WORK)
-            self._note(txn, _WORK, appended(ring, state.tally.record(epoch)))
-            return given
-
-        return self._update(once)
-
-    def load(self, epoch: int, token: int, work: Callable[[ShardState], pa.Table]) -> pa.Table:
-        """Do `work` on an empty shard, which then is as of the epoch.
-
-        May be done again, as long as no later epoch was applied.
-        """
-
-        def anew(txn: lmdb.Transaction) -> pa.Table:
-            self._check(txn, token)
-            self._check_order(txn, epoch)
-            ended = self._noted(txn, _ENDED)
-            for db in self._environment.dbs:
-                txn.drop(db, delete=False)
-            self._check(txn, token)
-            self._note(txn, _ENDED, ended)
-            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
-            state = ShardState(txn, self._environment.dbs)
-            given = work(state)
-            self._note(txn, _LOAD, state.tally.record(epoch))
-            return given
-
-        return self._update(anew)
-
-    def hand(self, epoch: int, token: int, given: pa.Table) -> None:
-        """Keep nothing but what an operator gave when it was loaded, for those who read it."""
-
-        def once(txn: lmdb.Transaction) -> None:
-            self._check(txn, token)
-            self._note(txn, _OUTBOX, to_stream(given))
-            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
-
-        self._update(once)
-
-    def given(self, epoch: int) -> pa.Table | None:
-        """What was given in an epoch, as long as it is the last; None if that was nothing."""
-        with self._environment.reading() as txn, self._told_of():
-            if self._check_order(txn, epoch) != epoch:
-                return None
-            return from_stream(self._noted(txn, _OUTBOX))
-
-    def note_end(self, epoch: int, token: int, task: int) -> None:
-        """Note that a task of the operator came to its end in an epoch, whatever shards it had.
-
-        The first shard of an operator has these notes. To note a task again changes nothing.
-        """
-
-        def noted(txn: lmdb.Transaction) -> None:
-            self._check(txn, token)
-            tasks = self._tasks(txn, epoch, token)
-            if task not in tasks:
-                self._note(txn, _ENDED, np.array([epoch, token, *tasks, task], "<i8").tobytes())
-
-        self._update(noted)
-
-    def ended(self, epoch: int, token: int) -> int:
-        """How many tasks came to their end in an epoch, for the maintainer with this token."""
-        with self._environment.reading() as txn, self._told_of():
-            return len(self._tasks(txn, epoch, token))
-
-    def _tasks(self, txn: lmdb.Transaction, epoch: int, token: int) -> list[int]:
-        numbers: list[int] = np.frombuffer(self._noted(txn, _ENDED), "<i8").tolist()
-        return numbers[2:] if numbers[:2] == [epoch, token] else []
-
-    def fence(self, token: int) -> None:
-        """Refuse everything that comes with an older token from now on; with the lock held."""
-        self._environment.update(lambda txn: self._check(txn, token))
-
-    def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
-        with self._told_of():
-            self._environment.look()  # the file that is locked is beside what may be gone
-            with locked(lock_of(self._environment.path)):
-                return self._environment.update(work)
-
-    @contextmanager
-    def _told_of(self) -> Iterator[None]:
-        """Damage names its place."""
-        try:
-            yield
-        except Damaged as error:
-            raise Damaged(f"{error} (state in {self._environment.path})") from error
-
-    def _check(self, txn: lmdb.Transaction, token: int) -> None:
-        known = self._number(txn, _TOKEN) or 0
-        check_token(token, known)
-        if token > known:
-            self._note(txn, _TOKEN, _NUMBER.pack(token))
-
-    def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
-        """The epoch applied last; raises `Superseded` if that is a later one."""
-        applied = self._number(txn, _APPLIED)
-        if applied is not None and applied > epoch:
-            raise Superseded(f"epoch {epoch} comes after {applied}: another maintainer ran it")
-        return applied
-
-    def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:
-        found = self._noted(txn, name)
-        return None if not found else _NUMBER.unpack(found)[0]
-
-    def _note(self, txn: lmdb.Transaction, name: bytes, value: bytes) -> None:
-        txn.put(name, sealed([name], [value])[0], db=self._environment.dbs[-1])
-
-    def _noted(self, txn: lmdb.Transaction, name: bytes) -> bytes:
-        item = txn.get(name, db=self._environment.dbs[-1])
-        return b"" if item is None else opened([name], [item])[0]
-
-    def get(self, key: bytes) -> bytes:
-        with self._environment.reading() as txn, self._told_of():
-            return ShardState(txn, self._environment.dbs).get_many([key])[0]
-
-    def values(self) -> Iterator[list[bytes]]:
-        """All values, in batches, as of one state of the shard."""
-        with self._environment.reading() as txn, self._told_of():
-            stream = txn.cursor(self._environment.dbs[0]).iternext()
-            while batch := fill(stream, _READ, lambda item: len(item[1])):
-                keys, values = zip(*batch, strict=True)
-                yield opened(keys, values)
-
-    def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:
-        """All rows of bags and how often each is there, in batches, as of one state."""
-        with self._environment.reading() as txn, self._told_of():
-            stream = ShardState(txn, self._environment.dbs).scan_bags()
-            while batch := fill(stream, _READ, lambda item: len(item[1])):
-                _, rows, counts = zip(*batch, strict=True)
-                yield list(rows), list(counts)
-
-    def work(self) -> ShardWork:
-        """What its load and its last epochs took, also epochs that are not committed yet."""
-        with self._environment.reading() as txn, self._told_of():
-            load = records(self._noted(txn, _LOAD))
-            return ShardWork(load[0] if load else None, records(self._noted(txn, _WORK)))
-
-    def size(self) -> tuple[int, int]:
-        """How many rows the state has, and its bytes on disk."""
-        with self._environment.reading() as txn:
-            rows = sum(int(txn.stat(db)["entries"]) for db in self._environment.dbs[:2])
-        return rows, self._environment.file.size_on_disk

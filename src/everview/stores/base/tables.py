@@ -1,6 +1,4 @@
-"""The Store contract: what Everview asks of a key-value store, and what it promises about it.
-
-Every store runs the same behaviour suite (tests/stores/test_contract.py).
+"""Tables: rows by key, and the log of their changes.
 
 Atomic.   One `put`, `delete` or `test_and_set` is one transaction in each region it touches: its
           rows and their changes appear together or not at all, for readers and after a crash.
@@ -163,27 +161,8 @@ def check_consumer(name: Any) -> None:
         raise LogError(f"the consumer {name!r} is that of all views; choose another name")
 
 
-class Store(ABC):
-    """Keyed tables with change logs. Methods take table names in any case."""
-
-    @abstractmethod
-    def create_table(self, schema: TableSchema) -> None:
-        """Create an empty table, durably. Raises `TableExists`."""
-
-    @abstractmethod
-    def drop_table(self, table: str) -> None:
-        """Remove a table, its rows and its log, from every process's view at once. Raises
-        `TableNotFound`, and `InUse` if a view reads it."""
-
-    @abstractmethod
-    def add_columns(self, table: str, columns: Sequence[Column]) -> None:
-        """Add columns at the end, durably. Raises `TableNotFound`, and `InvalidSchema` if a name is
-        taken or a column NOT NULL.
-
-        No row and no change is written anew: what was written before has NULL in the columns, in
-        every read. Writes and reads that have begun go on, and rows made for the columns before
-        are taken, with NULL in the new ones.
-        """
+class TableReader(ABC):
+    """Tables to read: as they are now, or as a pin has them. Names are taken in any case."""
 
     @abstractmethod
     def describe(self, table: str) -> TableSchema:
@@ -196,37 +175,6 @@ class Store(ABC):
     @abstractmethod
     def status(self, table: str) -> list[RegionStatus]:
         """One entry for each region: rows, log, bytes on disk, consumers and their positions."""
-
-    @abstractmethod
-    def put(self, table: str, rows: pa.Table) -> WriteReport:
-        """Insert or replace whole rows. Every row is one change with its before-image, except
-        those that are there already with equal values: these are not written.
-
-        Values are compared, so a row from before columns were added equals one with NULL there.
-        """
-
-    @abstractmethod
-    def delete(self, table: str, keys: pa.Table) -> WriteReport:
-        """Delete rows by key. Absent keys are no error and no change."""
-
-    @abstractmethod
-    def test_and_set(
-        self,
-        table: str,
-        key: pa.Table,
-        row: pa.Table | None,
-        *,
-        expected: pa.Table | None = None,
-        version: int | None = None,
-    ) -> int | None:
-        """Write one row (None deletes it) if it still is as expected, in one transaction.
-
-        With `version`, the stored row's version must equal it; 0 means no row is stored. Without,
-        the stored row must equal `expected` value by value; None means no row is stored. Returns
-        the new version (for a delete: the sequence of the change), or None and no change if the
-        test failed. A row that passes is written even if it equals the stored one: of several who
-        test for one version, one alone succeeds.
-        """
 
     @abstractmethod
     def get(
@@ -270,13 +218,6 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def snapshot(self, table: str, seconds: float = 3600) -> Snapshot:
-        """The table as of now, each region at one committed state with its log position.
-
-        The log behind it is kept for `seconds`, or until it is closed.
-        """
-
-    @abstractmethod
     def log(self, table: str) -> dict[int, LogRange]:
         """What each region's log holds now."""
 
@@ -310,6 +251,76 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def sample(self, table: str, columns: Sequence[str]) -> pa.Table:
+        """Some rows, spread over the table, of which statistics are made: enough to tell common
+        values from rare ones, and few enough to be read in moments."""
+
+    @abstractmethod
+    def bytes_of_changes(self, table: str, region: int, after: int, upto: int) -> float:
+        """About how many bytes each of the changes with after < sequence <= upto has."""
+
+
+class Tables(TableReader):
+    """Keyed tables with change logs."""
+
+    @abstractmethod
+    def create_table(self, schema: TableSchema) -> None:
+        """Create an empty table, durably. Raises `TableExists`."""
+
+    @abstractmethod
+    def drop_table(self, table: str) -> None:
+        """Remove a table, its rows and its log, from every process's view at once. Raises
+        `TableNotFound`, and `InUse` if a view reads it."""
+
+    @abstractmethod
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None:
+        """Add columns at the end, durably. Raises `TableNotFound`, and `InvalidSchema` if a name is
+        taken or a column NOT NULL.
+
+        No row and no change is written anew: what was written before has NULL in the columns, in
+        every read. Writes and reads that have begun go on, and rows made for the columns before
+        are taken, with NULL in the new ones.
+        """
+
+    @abstractmethod
+    def put(self, table: str, rows: pa.Table) -> WriteReport:
+        """Insert or replace whole rows. Every row is one change with its before-image, except
+        those that are there already with equal values: these are not written.
+
+        Values are compared, so a row from before columns were added equals one with NULL there.
+        """
+
+    @abstractmethod
+    def delete(self, table: str, keys: pa.Table) -> WriteReport:
+        """Delete rows by key. Absent keys are no error and no change."""
+
+    @abstractmethod
+    def test_and_set(
+        self,
+        table: str,
+        key: pa.Table,
+        row: pa.Table | None,
+        *,
+        expected: pa.Table | None = None,
+        version: int | None = None,
+    ) -> int | None:
+        """Write one row (None deletes it) if it still is as expected, in one transaction.
+
+        With `version`, the stored row's version must equal it; 0 means no row is stored. Without,
+        the stored row must equal `expected` value by value; None means no row is stored. Returns
+        the new version (for a delete: the sequence of the change), or None and no change if the
+        test failed. A row that passes is written even if it equals the stored one: of several who
+        test for one version, one alone succeeds.
+        """
+
+    @abstractmethod
+    def snapshot(self, table: str, seconds: float = 3600) -> Snapshot:
+        """The table as of now, each region at one committed state with its log position.
+
+        The log behind it is kept for `seconds`, or until it is closed.
+        """
+
+    @abstractmethod
     def register(self, table: str, consumer: str, after: Mapping[int, int] | None = None) -> None:
         """Keep all changes after the given positions (default: all the log has) for `consumer`.
 
@@ -340,27 +351,6 @@ class Store(ABC):
     @abstractmethod
     def detach(self, table: str, observer: Observer | str) -> None:
         """Undo `attach`."""
-
-    @abstractmethod
-    def document(self, name: str) -> dict[str, Any] | None:
-        """A small JSON document, such as a view's definition or the committed epoch."""
-
-    @abstractmethod
-    def documents(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """The documents whose names begin with `prefix`, by name."""
-
-    @abstractmethod
-    def store_documents(
-        self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
-    ) -> None:
-        """Set documents (None removes one), all in one durable transaction.
-
-        With a token only while that is the lease's; else raises `Superseded`.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release everything; what was written is handed to the device first."""
 
 
 def change_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import lru_cache
 
+from everview.catalog import Definition
 from everview.errors import InvalidSql
 from everview.parsing import Statement
 
@@ -17,33 +17,18 @@ _FORM = (
 )
 
 
-@dataclass(frozen=True)
-class Definition:
-    """What a view shows: a query, the view's own names for its columns, if it has such, and whether
-    the whole query is computed anew in every epoch that may change it."""
+def words_of(definition: Definition) -> frozenset[str]:
+    """All words of a view's query, in small letters."""
+    return _words_of(definition.query)
 
-    query: str
-    columns: tuple[str, ...] = ()
-    is_full: bool = False
 
-    @cached_property
-    def mentioned(self) -> frozenset[str]:
-        """All words of the query, in small letters."""
-        return frozenset(token.text.lower() for token in Statement(self.query).tokens)
-
-    @staticmethod
-    def of(document: dict[str, Any]) -> Definition:
-        """That of a view's document; views were once stored without names and refresh."""
-        is_full = document.get("refresh") == "full"
-        return Definition(document["sql"], tuple(document.get("columns", ())), is_full)
-
-    def to_document(self) -> dict[str, Any]:
-        refresh = OPTIONS["refresh"][self.is_full]
-        return {"sql": self.query, "columns": list(self.columns), "refresh": refresh}
+@lru_cache(1024)
+def _words_of(query: str) -> frozenset[str]:
+    return frozenset(token.text.lower() for token in Statement(query).tokens)
 
 
 @dataclass(frozen=True)
-class Creation:
+class CreateView:
     name: str
     definition: Definition
     consistency: str
@@ -51,7 +36,7 @@ class Creation:
     lenient: bool
 
     @classmethod
-    def of(cls, statement: Statement) -> Creation:
+    def of(cls, statement: Statement) -> CreateView:
         tokens = statement.tokens
         words = [token.text.upper() for token in tokens]
         replaces = words[1:3] == ["OR", "REPLACE"]

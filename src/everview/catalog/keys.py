@@ -1,0 +1,65 @@
+"""Keys of records: a kind has many records, by name; a key names one of them, and its type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from everview.catalog.records import (
+    Changes,
+    Constants,
+    Epoch,
+    LeaseRecord,
+    PinLimit,
+    Record,
+    Replacement,
+    Unsynced,
+    ViewRecord,
+    Waiting,
+)
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[R]):
+    """Records of one type; `prefix` begins the texts of their keys."""
+
+    prefix: str
+    record: type[R]
+
+    def __getitem__(self, name: str) -> Key[R]:
+        """The key of a name, whatever its case."""
+        return Key(self.prefix + name.lower(), self)
+
+    def parsed(self, document: dict[str, Any]) -> R:
+        return self.record.from_document(document)
+
+
+@dataclass(frozen=True)
+class Key(Generic[R]):
+    """The place of one record; `text` is the name of its document."""
+
+    text: str
+    kind: Kind[R]
+
+    @property
+    def name(self) -> str:
+        return self.text[len(self.kind.prefix) :]
+
+
+def _only(text: str, record: type[R]) -> Key[R]:
+    """The key of a record that is the only one of its kind."""
+    return Key(text, Kind(text, record))
+
+
+VIEWS = Kind("view/", ViewRecord)
+REPLACEMENTS = Kind("replacement/", Replacement)
+CHANGES = Kind("changes/", Changes)
+CONSTANTS = Kind("constants/", Constants)
+EPOCH = _only("epoch", Epoch)
+INTENT = _only("intent", Epoch)
+WAITING = _only("waiting", Waiting)
+PIN_LIMIT = _only("pins", PinLimit)
+UNSYNCED = _only("unsynced", Unsynced)
+LEASE = _only("lease", LeaseRecord)

@@ -1,0 +1,315 @@
+"""Records of the catalog: frozen, and the same after a round trip through JSON.
+
+A field that older databases lack has a default, so that their records are still read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+from everview.plan.nodes import Node, Order, node_of
+
+Document = dict[str, Any]
+Positions = Mapping[str, Mapping[int, int]]  # by table and region: the sequence of a change
+NEW, LIVE, STOPPED = "new", "live", "stopped"
+ROWS = "view"  # stands for the rows of a view among the identities of its operators
+
+
+class Record(Protocol):
+    """What the catalog stores under a key."""
+
+    def to_document(self) -> Document: ...
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self: ...
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """How far views are, or are to come: `positions` are those of a `time` in µs since 1970.
+
+    The epoch that is committed, and the one that was begun (an intent), are such records.
+    """
+
+    number: int
+    positions: Positions = field(default_factory=dict)
+    time: int = 0
+
+    def without(self, tables: set[str]) -> Epoch:
+        """The epoch of fewer tables."""
+        left = {table: p for table, p in self.positions.items() if table not in tables}
+        return replace(self, positions=left)
+
+    def to_document(self) -> Document:
+        positions = _positions_to_json(self.positions)
+        return {"number": self.number, "positions": positions, "time": self.time}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        positions = _positions_from_json(document["positions"])
+        return cls(document["number"], positions, document.get("time", 0))
+
+
+NO_EPOCH = Epoch(0)  # of a database in which no view was ever loaded
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a view shows: a query, the view's own names for its columns, if it has such, and whether
+    the engine computes the whole query anew in every epoch that may change it."""
+
+    query: str
+    columns: tuple[str, ...] = ()
+    is_full: bool = False
+
+
+@dataclass(frozen=True)
+class ViewRecord:
+    """A view: its definition, its plan, where its state is, and how it is doing.
+
+    `tables` are those it reads, itself or through views; `widths` tells for the tables in its query
+    how many columns they had. `views` are the names of the views it reads, by what its query calls
+    them. `states` tells for each operator, by identity, where its state is, and under `ROWS` where
+    the view's rows are. `positions` and `stopped_at` are what a stopped view has. `loaded_at` is
+    the epoch it was loaded at. A view is `noted` if each of its operators noted the end of its
+    load. While it is `rebuilding`, it has no rows to read.
+    """
+
+    name: str
+    definition: Definition
+    consistency: str
+    plan_text: str
+    tables: tuple[str, ...]
+    views: Mapping[str, str]
+    key: tuple[str, ...]
+    order: tuple[Order, ...]
+    is_open: bool
+    shards: tuple[int, ...]
+    widths: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+    status: str = NEW
+    error: str | None = None
+    stopped_at: int | None = None
+    positions: Positions | None = None
+    loaded_at: int = 0
+    noted: bool = False
+    rebuilding: bool = False
+
+    @cached_property
+    def plan(self) -> Node:
+        return node_of(self.plan_text)
+
+    @property
+    def is_live(self) -> bool:
+        return self.status == LIVE
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether there are rows to read; of a view that was stopped after its load there are."""
+        return self.is_live or bool(self.stopped_at)
+
+    @property
+    def rows(self) -> str:
+        """The state that has the view's rows."""
+        return self.states[ROWS]
+
+    @property
+    def operators(self) -> dict[str, str]:
+        """The states of its operators, by identity."""
+        return {identity: state for identity, state in self.states.items() if identity != ROWS}
+
+    def anew(self) -> ViewRecord:
+        """The view as it is when it has to be loaded again."""
+        return replace(
+            self,
+            status=NEW,
+            rebuilding=True,
+            states={},
+            error=None,
+            stopped_at=None,
+            positions=None,
+        )
+
+    def live(self, epoch: int) -> ViewRecord:
+        """The view once it is loaded."""
+        return replace(self, status=LIVE, noted=True, loaded_at=epoch, rebuilding=False)
+
+    def stopped(self, epoch: int, positions: Positions, error: str) -> ViewRecord:
+        """The view as it was at an epoch, with why it stays there; epoch 0: it was never loaded."""
+        own = {table: p for table, p in positions.items() if table in self.tables}
+        return replace(self, status=STOPPED, stopped_at=epoch, positions=own, error=error)
+
+    def to_document(self) -> Document:
+        optional = {
+            "error": self.error,
+            "stopped_at": self.stopped_at,
+            "positions": None if self.positions is None else _positions_to_json(self.positions),
+            "loaded_at": self.loaded_at or None,
+            "noted": self.noted or None,
+            "rebuilding": self.rebuilding or None,
+        }
+        return {
+            "name": self.name,
+            "sql": self.definition.query,
+            "columns": list(self.definition.columns),
+            "refresh": "full" if self.definition.is_full else "incremental",
+            "consistency": self.consistency,
+            "plan": self.plan_text,
+            "tables": list(self.tables),
+            "widths": dict(self.widths),
+            "views": dict(self.views),
+            "key": list(self.key),
+            "order": [[by.column, by.descending, by.nulls_first] for by in self.order],
+            "open": self.is_open,
+            "shards": list(self.shards),
+            "states": dict(self.states),
+            "status": self.status,
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        positions = document.get("positions")
+        return cls(
+            name=document["name"],
+            definition=Definition(
+                document["sql"],
+                tuple(document.get("columns", ())),
+                document.get("refresh") == "full",
+            ),
+            consistency=document["consistency"],
+            plan_text=document["plan"],
+            tables=tuple(document["tables"]),
+            views=document["views"],
+            key=tuple(document["key"]),
+            order=tuple(Order(*by) for by in document["order"]),
+            is_open=document["open"],
+            shards=tuple(document["shards"]),
+            widths=document.get("widths", {}),
+            states=document["states"],
+            status=document["status"],
+            error=document.get("error"),
+            stopped_at=document.get("stopped_at"),
+            positions=None if positions is None else _positions_from_json(positions),
+            loaded_at=document.get("loaded_at", 0),
+            noted=document.get("noted", False),
+            rebuilding=document.get("rebuilding", False),
+        )
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A view that is to take the place of the one with its name, together with all others that
+    have the same `root`: the view that CREATE OR REPLACE named."""
+
+    view: ViewRecord
+    root: str
+
+    def to_document(self) -> Document:
+        return self.view.to_document() | {"root": self.root}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(ViewRecord.from_document(document), document["root"])
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The last epochs that changed a table, the newest last: (epoch, how many changes)."""
+
+    epochs: tuple[tuple[int, int], ...] = ()
+
+    def to_document(self) -> Document:
+        return {"epochs": [list(pair) for pair in self.epochs]}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(tuple((epoch, number) for epoch, number in document["epochs"]))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why no view can be brought up to date: the engine fails."""
+
+    why: str
+
+    def to_document(self) -> Document:
+        return {"why": self.why}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(document["why"])
+
+
+@dataclass(frozen=True)
+class PinLimit:
+    """How many seconds old a pin may become."""
+
+    max_age: float
+
+    def to_document(self) -> Document:
+        return {"max_age": self.max_age}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(document["max_age"])
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of the cost model by name, as they were measured for an engine."""
+
+    values: Mapping[str, Any]
+
+    def to_document(self) -> Document:
+        return dict(self.values)
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(document)
+
+
+@dataclass(frozen=True)
+class Unsynced:
+    """The boot of the machine in which state was written that may not be on the device yet."""
+
+    boot: str
+
+    def to_document(self) -> Document:
+        return {"boot": self.boot}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(document["boot"])
+
+
+@dataclass(frozen=True)
+class LeaseRecord:
+    """How many maintainers took over, and whether what earlier ones may still do is shut out."""
+
+    token: int = 1
+    fenced: bool = True
+
+    def to_document(self) -> Document:
+        return {"token": self.token, "fenced": self.fenced}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(document["token"], document["fenced"])
+
+
+def _positions_to_json(positions: Positions) -> Document:
+    return {
+        table: {str(region): sequence for region, sequence in regions.items()}
+        for table, regions in positions.items()
+    }
+
+
+def _positions_from_json(document: Mapping[str, Mapping[str, int]]) -> Positions:
+    return {
+        table: {int(region): sequence for region, sequence in regions.items()}
+        for table, regions in document.items()
+    }

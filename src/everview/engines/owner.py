@@ -1,0 +1,71 @@
+"""The engines of one handle of a database: who starts them, and who uses which."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from everview.engines import check_engine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from everview.engines.engine import Engine
+
+
+class Engines:
+    """Starts each engine once, when it is first needed.
+
+    `name` is the engine that evaluates: "spark" or "sail". With a `session`, it works in the Spark,
+    or the Sail, of that session, in a session of its own beside it.
+    """
+
+    def __init__(self, name: str = "spark", session: SparkSession | None = None) -> None:
+        check_engine(name)
+        self.name = name
+        self._session = session
+        self._own: Engine | None = None
+        self._started: dict[str, Engine] = {}
+        self._starting = threading.RLock()
+
+    @property
+    def own(self) -> Engine:
+        """The engine that evaluates queries and views."""
+        with self._starting:
+            if self._own is None:
+                from everview.engines.engine import start
+
+                self._own = start(self.name, self._session)
+            return self._own
+
+    def use(self, engine: Engine) -> None:
+        """Evaluate with an engine that runs already."""
+        self._own = engine
+
+    def named(self, name: str | None) -> Engine:
+        """The engine of a name; None stands for the own one."""
+        if name is None or name == self.own.name:
+            return self.own
+        with self._starting:
+            if name not in self._started:
+                from everview.engines.engine import start
+
+                self._started[name] = start(name)
+            return self._started[name]
+
+    @property
+    def planner(self) -> Engine:
+        """Apache Spark in this process: its optimizer plans views, whoever runs them."""
+        is_spark = self.name == "spark" if self._own is None else self._own.name == "spark"
+        if is_spark and self.own.has_optimizer:
+            return self.own
+        with self._starting:
+            if "spark" not in self._started:
+                from everview.engines.engine import start
+
+                self._started["spark"] = start("spark")
+            return self._started["spark"]
+
+    def interrupt(self) -> bool:
+        """End what the own engine evaluates; False if there is nothing that could be ended."""
+        return self._own is not None and self._own.interrupt()

@@ -1,0 +1,47 @@
+"""How a view is maintained: its plan, with the size of its state and who shares it."""
+
+from __future__ import annotations
+
+from everview.catalog import EPOCH, NO_EPOCH, VIEWS, ViewRecord
+from everview.catalog.records import ROWS
+from everview.explain.plan import Document, explain
+from everview.plan.nodes import Node
+from everview.stores.base import Reader
+
+
+def explain_view(store: Reader, view: ViewRecord) -> Document:
+    """How a view is maintained, or would be if it is not in the catalog."""
+    views = store.catalog.all(VIEWS).values()
+    others = [other for other in views if other.name != view.name]
+    states = {i: state for one in others if one.is_live for i, state in one.operators.items()}
+    states |= view.states if view.is_loaded else {}
+
+    def size(node: Node | None) -> tuple[int, int] | None:
+        state = states.get(ROWS if node is None else node.identity)
+        if state is None:
+            return None
+        sizes = [store.states.shard(state, number).size() for number in view.shards]
+        return sum(rows for rows, _ in sizes), sum(size for _, size in sizes)
+
+    def shared(node: Node) -> list[str]:
+        identity = node.identity
+        state = states.get(identity)
+        return sorted(v.name for v in others if state and v.states.get(identity) == state)
+
+    is_created = store.catalog.get(VIEWS[view.name]) is not None
+    return {
+        "view": view.name,
+        "status": view.status if is_created else "not created",
+        "epoch": epoch_of(store, view) if is_created else None,
+        "error": view.error,
+        "query": view.definition.query,
+        "order": [str(by) for by in view.order],
+        "shards": len(view.shards),
+        **explain(view.plan, view.key, size, shared),
+    }
+
+
+def epoch_of(store: Reader, view: ViewRecord) -> int:
+    """The newest committed epoch, or the last before the view was stopped."""
+    committed = (store.catalog.get(EPOCH) or NO_EPOCH).number
+    return committed if view.stopped_at is None else min(committed, view.stopped_at)

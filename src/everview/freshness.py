@@ -1,0 +1,26 @@
+"""How fresh views are: the age of the oldest change that they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import chain
+
+from everview.catalog import EPOCH, NO_EPOCH, Positions
+from everview.stores.base import Reader
+
+
+def oldest_pending(
+    store: Reader, tables: Iterable[str], positions: Positions | None = None
+) -> datetime | None:
+    """When the oldest change of the tables was made that is after the positions; by default that no
+    committed epoch has. None if there is none."""
+    if positions is None:
+        positions = (store.catalog.get(EPOCH) or NO_EPOCH).positions
+    times = [store.times_after(table, positions.get(table, {})).values() for table in tables]
+    return min(chain.from_iterable(times), default=None)
+
+
+def age_of(time: datetime | None) -> float:
+    """Seconds since then; 0 if there was no such time."""
+    return 0.0 if time is None else max(0.0, (datetime.now(UTC) - time).total_seconds())

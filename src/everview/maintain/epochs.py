@@ -1,0 +1,111 @@
+"""Epochs: the changes up to one moment, in every view that they touch, committed at once."""
+
+from __future__ import annotations
+
+import time
+
+from everview.catalog import EPOCH, INTENT, REPLACEMENTS, VIEWS, Epoch, Positions, ViewRecord
+from everview.catalog.records import NEW
+from everview.engines.failures import UNKNOWN_TRIES
+from everview.explain.work import with_changes
+from everview.freshness import age_of, oldest_pending
+from everview.maintain.cut import cut
+from everview.maintain.maintainer import FAILURES, Maintainer
+from everview.maintain.watching import Epoch as Committed
+from everview.programs.step import Step
+from everview.stores.base import OF_VIEWS, WORK
+
+TRIM_EVERY = 20  # epochs
+TRIMMED_SECONDS = 600.0  # of age, from which on changes are trimmed that all views have
+
+
+def run_epochs(maintainer: Maintainer) -> bool:
+    """Until nothing is pending; False if others come first, as changes may never cease: a view
+    is to be loaded, or someone waits for the lease."""
+    store = maintainer.store
+    while maintainer.report.watch.goes_on():
+        views = list(store.catalog.all(VIEWS).values())
+        if not _run_epoch(maintainer, [view for view in views if view.is_live]):
+            return True
+        if any(view.status == NEW for view in views) or store.catalog.all(REPLACEMENTS):
+            return False
+        if store.leases.is_wanted(WORK):
+            return False
+    return True
+
+
+def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
+    """Run one epoch of live views, or the one that was not finished; False if nothing is
+    pending."""
+    store, token, report = maintainer.store, maintainer.token, maintainer.report
+    epoch, intent = store.catalog.get(EPOCH), store.catalog.get(INTENT)
+    if not views or epoch is None:
+        if intent is not None:  # what was begun was for views that are gone
+            store.catalog.write({INTENT: None}, token)
+        return False
+    start = epoch.positions
+    if intent is None or intent.number <= epoch.number:
+        end, now = cut(store, start, views)
+        if end == start:
+            return False
+        intent = Epoch(epoch.number + 1, end, now)
+        store.catalog.write({INTENT: intent}, token)
+    store.states.begin(token)
+    end = _reached(start, intent.positions)
+    began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
+    touched = [view for view in views if any(start[t] != end[t] for t in view.tables)]
+    step = maintainer.step(views[0], intent.number, start, end)
+    _run_or_stop(maintainer, touched, step)
+    changes = with_changes(store, step.epoch, start, end)
+    committed = Epoch(intent.number, end, intent.time)
+    store.catalog.write({EPOCH: committed, INTENT: None, **changes}, token)
+    _acknowledge(maintainer, committed, start)
+    report.epochs += 1
+    report.changes += step.changes
+    seconds = time.monotonic() - began
+    report.watch.committed(
+        Committed(step.epoch, step.changes, report.rows - rows, seconds, age_of(oldest))
+    )
+    return True
+
+
+def _reached(start: Positions, intent: Positions) -> Positions:
+    """The positions of an intent; a table that was let go of since, and is followed again, may be
+    further than it was then."""
+    return {
+        table: {r: max(s, intent.get(table, regions).get(r, s)) for r, s in regions.items()}
+        for table, regions in start.items()
+    }
+
+
+def _acknowledge(maintainer: Maintainer, epoch: Epoch, start: Positions) -> None:
+    """Let go of the changes that the epoch has; of regions without any, there are none."""
+    for table, positions in epoch.positions.items():
+        moved = {r: s for r, s in positions.items() if s != start[table][r]}
+        if moved:
+            maintainer.store.acknowledge(table, OF_VIEWS, moved)
+        if epoch.number % TRIM_EVERY == 0:
+            maintainer.store.trim(table, positions, TRIMMED_SECONDS)
+
+
+def _run_or_stop(maintainer: Maintainer, views: list[ViewRecord], step: Step) -> None:
+    """Run an epoch for all views at once; if that fails, whatever the engine throws, one by one,
+    and stop those that fail.
+
+    One that fails is tried again before it is stopped: it may have been the engine's fault.
+    """
+    try:
+        tries = 1 if len(views) > 1 else UNKNOWN_TRIES
+        states = {i: state for view in views for i, state in view.operators.items()}
+        maintainer.ran(lambda programs: programs.run(views, step, states), tries)
+    except FAILURES:
+        for view in views:
+            _run_alone_or_stop(maintainer, view, step)
+
+
+def _run_alone_or_stop(maintainer: Maintainer, view: ViewRecord, step: Step) -> None:
+    states = view.operators
+    try:
+        maintainer.ran(lambda programs: programs.run([view], step, states), 1)
+    except FAILURES as error:
+        maintainer.stop(view, step, maintainer.reason(view, step, states, error))

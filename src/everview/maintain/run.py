@@ -1,0 +1,99 @@
+"""The maintainer: loads new views, and runs epochs until nothing is pending.
+
+Progress is in the store alone: the record `epoch` has the committed epoch and its positions in
+every table's log; `intent` has the epoch that was begun. An intent without its commit is run again
+with the same ranges; the law of states makes that harmless. A view's record says where its
+operators have their state; equal operators of several views have it once.
+"""
+
+from __future__ import annotations
+
+import time
+
+from everview.catalog import EPOCH, INTENT, NO_EPOCH, VIEWS, WAITING, Waiting
+from everview.engines.engine import Engine
+from everview.errors import EngineFailed, EverviewError
+from everview.maintain.epochs import run_epochs
+from everview.maintain.loads import load_new
+from everview.maintain.maintainer import Maintainer
+from everview.maintain.recovery import ahead_of_logs, recover, settle_if_quiet
+from everview.maintain.report import Report
+from everview.maintain.views import fence
+from everview.maintain.watching import Watcher
+from everview.stores.base import ASIDE_SECONDS, LEASE_SECONDS, WORK, Store
+
+
+def maintain(
+    store: Store,
+    engine: Engine,
+    watch: Watcher | None = None,
+    lease: float = LEASE_SECONDS,
+) -> Report:
+    """Bring every view up to the newest change; waits while another process does so.
+
+    One that gives no sign of life for `lease` seconds is superseded. If that happens to this one,
+    it waits for its turn again.
+    """
+    report, begun = Report(watch=watch or Watcher()), time.monotonic()
+    while not _maintain(store, engine, report, lease):
+        time.sleep(ASIDE_SECONDS)
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def _maintain(store: Store, engine: Engine, report: Report, lease: float) -> bool:
+    """False if another took over meanwhile, or waits for its turn."""
+    with store.leases.held(WORK, lease, report.watch.waiting) as token:
+        try:
+            return _run(Maintainer(store, engine, token, report))
+        except EverviewError as error:
+            if store.leases.token != token:
+                return False
+            if isinstance(error, EngineFailed):
+                store.catalog.write({WAITING: Waiting(str(error))}, token)
+            raise
+
+
+def _run(maintainer: Maintainer) -> bool:
+    """False if another process waits for its turn."""
+    if reason := recover(maintainer.store, maintainer.token):
+        maintainer.report.recovered = reason
+        maintainer.report.watch.recovering(reason)
+    fence(maintainer.store, maintainer.token)
+    _stop_ahead(maintainer)
+    _reload_doubtful(maintainer)
+    is_done = run_epochs(maintainer)  # new views are loaded as of now
+    while load_new(maintainer):
+        is_done = run_epochs(maintainer)
+    if is_done:
+        settle_if_quiet(maintainer.store, maintainer.token)
+    if maintainer.store.catalog.get(WAITING) is not None:
+        maintainer.store.catalog.write({WAITING: None}, maintainer.token)
+    return is_done
+
+
+def _stop_ahead(maintainer: Maintainer) -> None:
+    """Stop views that are ahead of a table's log: they would miss what comes next."""
+    epoch = maintainer.store.catalog.get(EPOCH)
+    live = [view for view in maintainer.store.catalog.all(VIEWS).values() if view.is_live]
+    if epoch is None or not live:
+        return
+    intent = maintainer.store.catalog.get(INTENT) or NO_EPOCH
+    ahead = ahead_of_logs(maintainer.store, intent) | ahead_of_logs(maintainer.store, epoch)
+    for view in live:
+        if found := [ahead[table] for table in view.tables if table in ahead]:
+            at = epoch.positions
+            step = maintainer.step(view, epoch.number + 1, at, at)
+            maintainer.stop(view, step, "; ".join(found))
+
+
+def _reload_doubtful(maintainer: Maintainer) -> None:
+    """Have views made anew that were loaded before every operator had to note its end: one that
+    an engine left out would have no state."""
+    doubtful = {
+        key: view.anew()
+        for key, view in maintainer.store.catalog.all(VIEWS).items()
+        if view.is_live and not view.noted
+    }
+    if doubtful:
+        maintainer.store.catalog.write(doubtful, maintainer.token)

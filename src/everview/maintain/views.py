@@ -1,0 +1,91 @@
+"""The life of views outside of epochs: who may change them, and what goes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from everview.catalog import CHANGES, EPOCH, REPLACEMENTS, VIEWS, Key, Record, ViewRecord
+from everview.maintain.watching import Watcher
+from everview.stores.base import LEASE_SECONDS, OF_VIEWS, WORK, RecordChanges, Store
+from everview.view import View
+
+
+@contextmanager
+def alone(store: Store) -> Iterator[int]:
+    """Inside the block nobody maintains views; gives the token to write with."""
+    with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
+        fence(store, token)
+        yield token
+
+
+def fence(store: Store, token: int) -> None:
+    """After a maintainer was superseded, see to it that it can write nothing any more."""
+    if store.leases.is_fenced:
+        return
+    store.states.begin(token)
+    views = store.catalog.all(VIEWS)
+    shards = {state: view.shards for view in views.values() for state in view.states.values()}
+    names = {state: store.states.fence(state, shards[state], token) for state in shards}
+    moved: RecordChanges = {
+        key: replace(view, states={node: names[state] for node, state in view.states.items()})
+        for key, view in views.items()
+        if any(names[state] != state for state in view.states.values())
+    }
+    store.catalog.write(moved, token)
+    store.leases.set_fenced(token)
+    for state, name in names.items():
+        if name != state:
+            store.states.drop(state)
+
+
+def forget_views(store: Store, names: list[str], token: int) -> None:
+    """Stop maintaining views, and delete what no other view needs: state and logs."""
+    changes: dict[Key[Any], Record | None] = dict.fromkeys(VIEWS[name] for name in names)
+    change_views(store, token, changes | dict.fromkeys(REPLACEMENTS[name] for name in names))
+
+
+def change_views(store: Store, token: int, changes: RecordChanges) -> None:
+    """Write records of views, and let go of the state and logs that no view needs then."""
+    before = store.catalog.all(VIEWS)
+    after = {key: view for key, view in {**before, **changes}.items() if key.kind == VIEWS}
+    views = [view for view in after.values() if isinstance(view, ViewRecord)]
+    unused = tables_of(before.values()) - tables_of(views)
+    epoch = store.catalog.get(EPOCH)
+    if epoch is not None and unused:
+        changes = {**changes, EPOCH: epoch.without(unused)}
+        changes |= dict.fromkeys(CHANGES[table] for table in unused)
+    store.catalog.write(changes, token)
+    drop_states(store, _states_of(before.values()), views)
+    for table in unused:
+        store.unregister(table, OF_VIEWS)
+
+
+def rebuild_view(store: Store, name: str) -> None:
+    """Have a view made anew by the next `maintain`, and those that share state with it."""
+    with alone(store) as token:
+        name = View(store, name).name  # unless it went meanwhile
+        views = store.catalog.all(VIEWS)
+        states = set(views[VIEWS[name]].states.values())
+        affected = {
+            key: view.anew()
+            for key, view in views.items()
+            if states & set(view.states.values()) or key == VIEWS[name]
+        }
+        store.catalog.write(affected, token)
+
+
+def drop_states(store: Store, states: Iterable[str], views: Iterable[ViewRecord]) -> None:
+    """Delete states that none of the views has."""
+    for state in set(states) - _states_of(views):
+        store.states.drop(state)
+
+
+def tables_of(views: Iterable[ViewRecord]) -> set[str]:
+    return {table for view in views for table in view.tables}
+
+
+def _states_of(views: Iterable[ViewRecord]) -> set[str]:
+    return {state for view in views for state in view.states.values()}

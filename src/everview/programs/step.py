@@ -1,0 +1,70 @@
+"""What jobs and their tasks have to do, as plain data that goes to any process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+
+from everview.catalog import Positions
+
+FEW_CHANGES = 20_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """One epoch: which changes of which tables, in the store at an address.
+
+    `start` None means a load: all rows as of `end` instead of the changes since `start`.
+    """
+
+    address: str
+    shards: tuple[int, ...]
+    token: int
+    epoch: int
+    start: Positions | None
+    end: Positions
+
+    @cached_property
+    def changes(self) -> int:
+        start = self.start or {}
+        return sum(self.end[t][r] - start[t][r] for t in start for r in start[t])
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether there is enough to do for several partitions. In a load there are no more rows
+        of a table than it had changes."""
+        if self.start is None:
+            return sum(sum(regions.values()) for regions in self.end.values()) > FEW_CHANGES
+        return self.changes > FEW_CHANGES
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    @lru_cache(8)
+    def from_json(text: str) -> Step:
+        document = json.loads(text)
+        document["shards"] = tuple(document["shards"])
+        for name in ("start", "end"):
+            if document[name] is None:
+                continue
+            document[name] = {
+                table: {int(region): sequence for region, sequence in positions.items()}
+                for table, positions in document[name].items()
+            }
+        return Step(**document)
+
+
+@dataclass(frozen=True)
+class Task:
+    """An operator's part of a step, or of any step of a program, by its name.
+
+    `state` is where its state is; None computes without keeping any. `inputs` has for each input
+    of the node that has rows its place and, by column, the name it comes by.
+    """
+
+    step: Step | str
+    node: str
+    state: str | None
+    inputs: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]

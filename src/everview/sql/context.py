@@ -1,0 +1,37 @@
+"""What statements work with: a store, and the engines that evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everview.catalog import VIEWS
+from everview.engines.engine import Engine
+from everview.engines.owner import Engines
+from everview.stores.base import Store
+from everview.table import Table
+from everview.view import View
+
+
+@dataclass(frozen=True)
+class Context:
+    store: Store
+    engines: Engines
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that evaluates."""
+        return self.engines.own
+
+    def table(self, name: str) -> Table:
+        return Table(self.store, name)
+
+    def view(self, name: str) -> View:
+        return View(self.store, name)
+
+    def tables(self) -> list[str]:
+        """Names of all tables, sorted."""
+        return self.store.tables()
+
+    def views(self) -> list[str]:
+        """Names of all views, sorted."""
+        return sorted(view.name for view in self.store.catalog.all(VIEWS).values())

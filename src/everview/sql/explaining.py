@@ -1,0 +1,48 @@
+"""EXPLAIN: how a view is maintained, or how one would be that is not created."""
+
+from __future__ import annotations
+
+from everview.catalog import ViewRecord
+from everview.errors import UnsupportedSql
+from everview.estimate.costs import constants_of, cost_of_view, rates_of
+from everview.explain.expected import with_estimates
+from everview.explain.plan import Document
+from everview.explain.views import explain_view
+from everview.parsing import only
+from everview.sql.context import Context
+from everview.sql.create_view import CreateView
+from everview.sql.planning import define
+
+
+def explain(context: Context, view: str, analyze: bool = False) -> Document:
+    """How a view is maintained; `view` is its name, or a CREATE MATERIALIZED VIEW, which is then
+    only explained, with what it is expected to cost.
+
+    With `analyze` each operator has what its last epochs took.
+    """
+    words = view.split(maxsplit=1)
+    if len(words) == 2 and words[0].upper() in ("SELECT", "WITH", "FROM", "VALUES"):
+        raise UnsupportedSql(
+            "a query is explained as the view it would be: write CREATE MATERIALIZED VIEW name "
+            "AS, and then the query"
+        )
+    if len(words) < 2 or words[0].upper() != "CREATE":
+        return context.view(view).explain(analyze)
+    if analyze:
+        raise UnsupportedSql(
+            "ANALYZE shows what epochs of a view took, and one that is not created has none; "
+            "explain it without ANALYZE"
+        )
+    return _expected(context, define(context, CreateView.of(only(view))))
+
+
+def _expected(context: Context, view: ViewRecord) -> Document:
+    """How a view would be maintained, and what that is expected to cost."""
+    store, engine = context.store, context.engines.name
+    return with_estimates(
+        explain_view(store, view),
+        cost_of_view(store, context.engines.planner, view),
+        constants_of(store, engine),
+        engine,
+        rates_of(store, view.tables),
+    )

@@ -1,0 +1,309 @@
+"""CREATE [OR REPLACE] VIEW and ALTER VIEW ... RENAME TO.
+
+A view's document has its plan, in which the plans of views that it reads are inlined. So when one
+is replaced, those that read it are planned anew from their queries, and replaced with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from typing import Any
+
+from everview.catalog import (
+    REPLACEMENTS,
+    VIEWS,
+    Definition,
+    Key,
+    Record,
+    Replacement,
+    ViewRecord,
+)
+from everview.errors import Conflict, InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
+from everview.estimate.costs import costs_for
+from everview.intake.explain import shown
+from everview.maintain.views import alone
+from everview.parsing import Statement
+from everview.plan.facts import Facts, TableFacts
+from everview.plan.inline import inline_views
+from everview.plan.jobs import jobs
+from everview.plan.keys import view_key
+from everview.plan.nodes import Node
+from everview.plan.rules import improve
+from everview.results.result import Result
+from everview.schema import LONGEST_NAME, check_visible
+from everview.sql.context import Context
+from everview.sql.create_view import CreateView, words_of
+from everview.stores.base import RecordChanges, Store
+
+# shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
+# four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
+MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory there are
+SHARDS = (12, 6, 2, 0)
+
+
+def create(context: Context, statement: Statement) -> Result:
+    creation = CreateView.of(statement)
+    _check_name(creation.name)
+    while True:
+        try:
+            return _created(context, creation)
+        except TableExists:
+            # another may have created it while this one was planned
+            came = context.store.catalog.get(VIEWS[creation.name]) is not None
+            if not came or not (creation.replaces or creation.lenient):
+                raise
+
+
+def _created(context: Context, creation: CreateView) -> Result:
+    key = VIEWS[creation.name]
+    if creation.lenient and context.store.catalog.get(key) is not None:
+        return Result(message=f"view {creation.name} exists already")
+    with _others_waiting(context, creation) as token:
+        view = define(context, creation)
+        over = ", ".join([*view.tables, *view.views.values()]) or "constants"
+        if token is None or not creation.replaces or context.store.catalog.get(key) is None:
+            store_views(context.store, {key: view}, token, created=view.name)
+            return Result(message=f"view {view.name} created over {over}; maintain() loads it")
+        changed = _with_readers(context, view)
+        _replace(context, changed, token)
+    readers = list(changed)[1:]
+    others = f", and with it {', '.join(readers)}" if readers else ""
+    return Result(
+        message=f"view {view.name} is to be replaced{others}, over {over}; maintain() loads the "
+        "new definition and then puts it in place"
+    )
+
+
+def _check_name(name: str) -> None:
+    check_visible("view", name)
+    if not 1 <= len(name.encode()) <= LONGEST_NAME:
+        raise InvalidSql(f"{shown(name)} can't be the name of a view; use 1 to 255 bytes")
+
+
+@contextmanager
+def _others_waiting(context: Context, creation: CreateView) -> Iterator[int | None]:
+    """While a view's plan depends on other views, or is about to be that of others, nobody else may
+    change those. A view of tables alone waits for nobody."""
+    views = {view.lower() for view in context.views()}
+    changes = creation.replaces and creation.name.lower() in views
+    if changes or views & words_of(creation.definition):
+        assert context.engines.planner  # it takes long to start
+        with alone(context.store) as token:
+            yield token
+    else:
+        yield None
+
+
+def define(context: Context, creation: CreateView) -> ViewRecord:
+    """The view that a CREATE would create; changes nothing."""
+    name = creation.name
+    if name.lower() in {table.lower() for table in context.tables()}:
+        raise TableExists(f"there is a table {name}; a view needs a name of its own")
+    there = context.store.catalog.get(VIEWS[name])
+    if there is not None and not creation.replaces:
+        raise _exists(name)
+    mentioned = words_of(creation.definition)
+    views = {
+        view.name: view
+        for view in context.store.catalog.all(VIEWS).values()
+        if view.name.lower() in mentioned
+    }
+    name = name if there is None else there.name
+    try:
+        view = _planned(context, name, creation.consistency, creation.definition, views)
+    except RecursionError:
+        raise UnsupportedSql(
+            f"view {name} has too many joins or subqueries inside one another to be planned; join "
+            "fewer of them"
+        ) from None
+    _check_readable(context, name, view.views.values())
+    return view
+
+
+def _exists(name: str) -> TableExists:
+    return TableExists(
+        f"view {name} exists already; write CREATE OR REPLACE MATERIALIZED VIEW {name}, or drop it "
+        f"first with DROP VIEW {name}"
+    )
+
+
+def _planned(
+    context: Context,
+    name: str,
+    consistency: str,
+    definition: Definition,
+    views: Mapping[str, ViewRecord],
+) -> ViewRecord:
+    """A view, planned from its definition and the views that its query reads, by the names it has
+    for them."""
+    from everview.sql.catalyst import translate
+
+    mentioned = words_of(definition) - {view.lower() for view in views}
+    named = [table for table in context.tables() if table.lower() in mentioned]
+    tables = {table: context.store.describe(table).columns for table in named}
+    plans = {called: view.plan for called, view in views.items()}
+    relations = tables | {view: plan.columns for view, plan in plans.items()}
+    given = definition.query, relations, definition.columns, definition.is_full
+    found = translate(context.engines.planner.session, *given)
+    over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
+    if definition.is_full and over:
+        raise UnsupportedSql(
+            f"a view that is refreshed in full reads tables only, not the view {next(iter(over))}; "
+            "write that view's query instead, in a WITH"
+        )
+    asked = inline_views(found.plan, plans)
+    improved = found.plan if definition.is_full else _improved(context, found.plan, named)
+    plan = inline_views(improved, plans)
+    _check_size(plan)
+    for column in found.plan.columns:
+        check_visible("column", column.name)
+    return ViewRecord(
+        name=name,
+        definition=definition,
+        consistency=consistency,
+        plan_text=plan.text,
+        tables=tuple(sorted(asked.tables())),
+        views={called: view.name for called, view in over.items()},
+        key=tuple(view_key(asked, lambda table: context.store.describe(table).key)),
+        order=tuple(found.order),
+        is_open=found.is_open or any(inner.is_open for inner in over.values()),
+        shards=_shards(context),
+        widths={table: len(columns) for table, columns in tables.items()},
+    )
+
+
+def _check_size(plan: Node) -> None:
+    """What a UNION reads again and again is all in one job, and an engine runs that at once."""
+    size = jobs([plan]).largest
+    if size > MOST_AT_ONCE:
+        raise UnsupportedSql(
+            f"an epoch would run {size:,} operators at once, and up to {MOST_AT_ONCE} can be; have "
+            "fewer parts in its UNIONs, counted with all that they read"
+        )
+
+
+def _improved(context: Context, plan: Node, tables: Iterable[str]) -> Node:
+    schemas = {table: context.store.describe(table) for table in tables}
+    known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
+    engines = context.engines
+    costs = costs_for(context.store, engines.planner, engines.name, plan, len(_shards(context)))
+    return improve(plan, Facts(known, costs))
+
+
+def _check_readable(context: Context, name: str, over: Iterable[str]) -> None:
+    """That a view reads neither itself nor what is about to change."""
+    readers = [name, *views_over(context, name)]
+    for view in over:
+        if view in readers:
+            raise UnsupportedSql(f"view {name} would read itself, through view {view}")
+        if context.store.catalog.get(REPLACEMENTS[view]) is not None:
+            raise InUse(
+                f"view {view} is being replaced; try again when its new definition is in place, "
+                "after the next maintain()"
+            )
+
+
+def _shards(context: Context) -> tuple[int, ...]:
+    """Those of the other views, since views share state; for the first, one for each core."""
+    for view in context.store.catalog.all(VIEWS).values():
+        return view.shards
+    cores = os.cpu_count() or 1
+    return SHARDS[:cores] if cores < 3 else SHARDS
+
+
+def views_over(context: Context, name: str) -> list[str]:
+    """The views that read a view, directly or through others, each after those it reads."""
+    views = context.store.catalog.all(VIEWS).values()
+    over = {view.name: set(view.views.values()) for view in views}
+    found = [name]
+    for view in TopologicalSorter(over).static_order():
+        if not over.get(view, set()).isdisjoint(found):
+            found.append(view)
+    return found[1:]
+
+
+def _with_readers(context: Context, view: ViewRecord) -> dict[str, ViewRecord]:
+    """The view and those that read it, planned anew."""
+    views = {one.name: one for one in context.store.catalog.all(VIEWS).values()}
+    changed = {view.name: view}
+    for name in views_over(context, view.name):
+        old = views[name]
+        over = {called: (views | changed)[inner] for called, inner in old.views.items()}
+        try:
+            changed[name] = _planned(context, name, old.consistency, old.definition, over)
+        except SqlError as error:
+            raise InvalidSql(
+                f"view {name} reads {view.name} and would fail: {error}; nothing was changed. "
+                f"Drop it first with DROP VIEW {name}, or keep the columns it reads"
+            ) from error
+    return changed
+
+
+def _replace(context: Context, views: Mapping[str, ViewRecord], token: int | None) -> None:
+    """Have views loaded beside what they are, to take its place together."""
+    root = next(iter(views))
+    changes: dict[Key[Any], Record | None] = {}
+    for name, view in views.items():
+        old = context.store.catalog.get(VIEWS[name])
+        assert old is not None
+        changes[REPLACEMENTS[name]] = Replacement(view, root) if old.is_loaded else None
+        if not old.is_loaded:
+            changes[VIEWS[name]] = view
+    store_views(context.store, changes, token)
+
+
+def store_views(
+    store: Store, changes: RecordChanges, token: int | None, created: str | None = None
+) -> None:
+    """Write views that were just planned.
+
+    Raises `TableNotFound` if a table that one of them reads is gone by now, and `TableExists` if
+    there is a table or view by the name of the one that is `created`.
+    """
+    views = [one.view if isinstance(one, Replacement) else one for one in changes.values()]
+    tables = {t: True for one in views if isinstance(one, ViewRecord) for t in one.tables}
+    if created is None:
+        store.catalog.write(changes, token, tables=tables)
+        return
+    try:
+        free = {VIEWS[created]: None}
+        store.catalog.write(changes, token, expected=free, tables=tables | {created: False})
+    except Conflict:
+        raise _exists(created) from None
+
+
+def rename(context: Context, statement: Statement, at: int) -> Result:
+    """ALTER VIEW name RENAME TO other; those that read the view go on reading it."""
+    words = [token.text for token in statement.tokens]
+    if [word.upper() for word in words[at + 1 : at + 3]] != ["RENAME", "TO"] or len(
+        words
+    ) != at + 4:
+        raise InvalidSql("write ALTER VIEW name RENAME TO other")
+    _check_name(words[at + 3])
+    old, new = context.view(words[at]).name, words[at + 3]
+    with alone(context.store) as token:
+        context.view(old)  # unless it went meanwhile
+        taken = {name.lower() for name in (*context.tables(), *context.views())} - {old.lower()}
+        if new.lower() in taken:
+            raise TableExists(f"there is a table or view {new} already; choose another name")
+        changes: dict[Key[Any], Record | None] = {}
+        for key, view in context.store.catalog.all(VIEWS).items():
+            if (renamed := _renamed(view, old, new)) != view:
+                changes |= {key: None, VIEWS[renamed.name]: renamed}
+        for key_, one in context.store.catalog.all(REPLACEMENTS).items():
+            root = new if one.root == old else one.root
+            if (other := Replacement(_renamed(one.view, old, new), root)) != one:
+                changes |= {key_: None, REPLACEMENTS[other.view.name]: other}
+        created = None if new.lower() == old.lower() else new
+        store_views(context.store, changes, token, created)
+    return Result(message=f"view {old} is now {new}")
+
+
+def _renamed(view: ViewRecord, old: str, new: str) -> ViewRecord:
+    """A view after another, or itself, has a new name."""
+    inner = {called: new if name == old else name for called, name in view.views.items()}
+    return replace(view, name=new if view.name == old else view.name, views=inner)

@@ -1,0 +1,44 @@
+"""The catalog: typed records of views and epochs, which change together or not at all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from everview.catalog import Key, Kind, Record
+
+R = TypeVar("R", bound=Record)
+RecordChanges = Mapping[Key[Any], Record | None]
+
+
+class CatalogReader(ABC):
+    """Records to read: as they are now, or as a pin has them."""
+
+    @abstractmethod
+    def get(self, key: Key[R]) -> R | None:
+        """The record of a key; None if there is none."""
+
+    @abstractmethod
+    def all(self, kind: Kind[R]) -> dict[Key[R], R]:
+        """All records of a kind, in the order of their keys."""
+
+
+class Catalog(CatalogReader):
+    """Records to read and write."""
+
+    @abstractmethod
+    def write(
+        self,
+        changes: RecordChanges,
+        token: int | None = None,
+        *,
+        expected: RecordChanges | None = None,
+        tables: Mapping[str, bool] | None = None,
+    ) -> None:
+        """Set records (None removes one), all in one durable step that nobody sees a part of.
+
+        Nothing changes unless all of these hold at that moment; the error says which does not:
+        `token` is that of the lease (`Superseded`); each key of `expected` has that record, or none
+        (`Conflict`); each of the `tables` is there, or is not (`TableNotFound`, `TableExists`).
+        """

@@ -1,0 +1,49 @@
+"""Leases: one maintainer of a database at a time.
+
+A token counts the maintainers that took over. Everything that a maintainer writes it writes with
+its token, and a store refuses an older token where it knows a newer one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+LEASE_SECONDS = 10.0  # without a sign of life, until another takes over
+ASIDE_SECONDS = 0.1  # to step aside for, so that another gets the lease
+WORK, RUN = "MAINTAINER", "RUNNER"  # roles: who runs epochs now, and who does so all the time
+
+
+class Leases(ABC):
+    @property
+    @abstractmethod
+    def token(self) -> int:
+        """The newest token."""
+
+    @property
+    @abstractmethod
+    def is_fenced(self) -> bool:
+        """Whether earlier maintainers are shut out of all state."""
+
+    @abstractmethod
+    def set_fenced(self, token: int) -> None:
+        """Note that they are."""
+
+    @abstractmethod
+    def held(
+        self, role: str, seconds: float, waiting: Callable[[str], None]
+    ) -> AbstractContextManager[int]:
+        """The lease for a role, once it is free; gives its token.
+
+        While another process holds it, `waiting` is called again and again with who that is. One
+        that gives no sign of life for so many seconds loses it.
+        """
+
+    @abstractmethod
+    def held_if_free(self, role: str) -> AbstractContextManager[int | None]:
+        """The token of the lease, held inside the block; None if another holds it."""
+
+    @abstractmethod
+    def is_wanted(self, role: str) -> bool:
+        """Whether anyone waits for the lease."""

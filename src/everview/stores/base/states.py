@@ -1,0 +1,159 @@
+"""States: what operators and views remember, in shards.
+
+The law of states, for every store: **the work of epoch e sees the state as of the committed epoch
+before e, whatever an earlier attempt at e wrote, and its writes count as of e.** So a task may run
+again, in another process, after a crash, or beside itself, and the outcome is the same. A store
+may keep the law by one transaction that holds the state, the epoch and the output; or by cells
+whose version is the epoch, read below e and written at e. It rests on two promises of those who
+ask: an intent never changes once it is written, and operators are deterministic.
+
+Every write comes with the token of a lease. Who was superseded writes nothing any more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from everview.stores.work import ShardWork, Tally
+
+SUSPECT = (
+    "the machine went down before the state of all views was on disk, so they may lack changes; "
+    "everview run DB --once, or db.maintain(), makes them anew from the tables"
+)
+
+
+class CountedState(Protocol):
+    """A shard's state inside of one step: values by key, and bags of rows by key, as operators ask
+    for them (`everview.operators.base.State` says what each gives), and a tally of what they did.
+    """
+
+    tally: Tally
+
+    def get_many(self, keys: list[bytes]) -> list[bytes]: ...
+
+    def put_many(self, keys: list[bytes], values: list[bytes]) -> None: ...
+
+    def has_bags(self) -> bool: ...
+
+    def get_bags(self, keys: list[bytes]) -> tuple[Any, list[bytes], Any]: ...
+
+    def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None: ...
+
+    def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]: ...
+
+    def first(self, key: bytes, last: bool = False) -> bytes | None: ...
+
+    def scan_bags(
+        self, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes, int]]: ...
+
+
+Work = Callable[[CountedState], pa.Table]
+
+
+class Shard(ABC):
+    """One shard of an operator's state, or of a view's rows."""
+
+    @abstractmethod
+    def apply(self, epoch: int, token: int, work: Work) -> pa.Table:
+        """Do `work` on the state for an epoch, and return its output.
+
+        Done again for the same epoch, it changes nothing and returns the same output. Raises
+        `Superseded` if a newer token is known here, or a later epoch.
+        """
+
+    @abstractmethod
+    def load(self, epoch: int, token: int, work: Work) -> pa.Table:
+        """Do `work` on an empty state, which then is that of the epoch.
+
+        May be done again, as long as no later epoch was applied. Raises as `apply` does.
+        """
+
+    @abstractmethod
+    def hand(self, epoch: int, token: int, output: pa.Table) -> None:
+        """Store no state but an output, for those who read it in another job of the same load."""
+
+    @abstractmethod
+    def output(self, epoch: int) -> pa.Table | None:
+        """The output of an epoch, if that is the last one applied; None if there was nothing to do
+        in it."""
+
+    @abstractmethod
+    def note_end(self, epoch: int, token: int, task: int) -> None:
+        """Note that a task of the operator came to its end in an epoch, whatever shards it had.
+
+        The first shard of an operator has these notes. To note a task again changes nothing.
+        """
+
+    @abstractmethod
+    def ended(self, epoch: int, token: int) -> int:
+        """How many tasks came to their end in an epoch, for the maintainer with this token."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes:
+        """The value of a key; empty if there is none."""
+
+    @abstractmethod
+    def values(self) -> Iterator[list[bytes]]:
+        """All values, in batches, as of one moment."""
+
+    @abstractmethod
+    def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:
+        """All rows of bags and how often each is there, in batches, as of one moment."""
+
+    @abstractmethod
+    def work(self) -> ShardWork:
+        """What its load and its last epochs took, also epochs that are not committed yet."""
+
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """How many rows the state has, and its bytes."""
+
+
+class StateReader(ABC):
+    """Shards to read: as they are now, or as a pin has them."""
+
+    @abstractmethod
+    def shard(self, state: str, number: int) -> Shard:
+        """A shard. Raises `Damaged` if it is gone."""
+
+    @property
+    @abstractmethod
+    def is_suspect(self) -> bool:
+        """Whether the machine may have lost some state: it went down before all was on its disk."""
+
+
+class States(StateReader):
+    """Shards to read and write."""
+
+    @abstractmethod
+    def create(self, state: str, shards: Sequence[int]) -> None:
+        """Make a state with empty shards."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The states that there are, also those that no view knows."""
+
+    @abstractmethod
+    def drop(self, state: str) -> None:
+        """Delete a state; those who read it may end."""
+
+    @abstractmethod
+    def fence(self, state: str, shards: Sequence[int], token: int) -> str:
+        """Shut maintainers with older tokens out of a state; returns its name from now on.
+
+        A store may go on with a copy of the state, if an older maintainer can't be shut out of it.
+        """
+
+    @abstractmethod
+    def begin(self, token: int) -> None:
+        """To be called before state is written: notes durably, where that is needed, that a crash
+        of the machine may cost some of it."""
+
+    @abstractmethod
+    def settle(self, token: int) -> None:
+        """Hand all state to the device, and note that it is there. Raises `WriteError`."""

@@ -1,0 +1,191 @@
+"""Shards: the state of an operator or the rows of a view, in one LMDB environment each.
+
+Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
+`long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
+last epoch applied; `outbox`: its output, an Arrow stream; `token`: the lease of who wrote last;
+`load` and `work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to
+their end). All change in one transaction, so an epoch is applied once, and asking for it again
+gives the outbox: that is how the law of states holds here.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+
+from everview.codec.streams import from_stream, to_stream
+from everview.errors import Damaged, Superseded
+from everview.stores.base import Shard
+from everview.stores.base.states import Work
+from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.lease import locked
+from everview.stores.embedded.scan import fill
+from everview.stores.embedded.sealed import opened, sealed
+from everview.stores.embedded.state import ShardState
+from everview.stores.embedded.tokens import check_token
+from everview.stores.work import ShardWork, appended, records
+
+DATABASES = ("rows", "bags", "long", "meta")
+_APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
+_LOAD, _WORK, _ENDED = b"load", b"work", b"ended"
+_NUMBER = struct.Struct("<Q")
+_READ = 8192
+_PATIENCE = 30.0  # seconds
+T = TypeVar("T")
+
+
+def lock_of(path: str) -> str:
+    """The file that is locked while the shard in a directory is written."""
+    return os.path.join(path, "write.lock")
+
+
+class EmbeddedShard(Shard):
+    """A shard in an environment of its own; as long as it is used, so is the store it is of."""
+
+    def __init__(self, environment: Environment, store: object) -> None:
+        self.environment = environment
+        self._store = store
+        environment.patience = _PATIENCE
+
+    def apply(self, epoch: int, token: int, work: Work) -> pa.Table:
+        def once(txn: lmdb.Transaction) -> pa.Table:
+            self._check(txn, token)
+            if self._check_order(txn, epoch) == epoch:
+                return from_stream(self._noted(txn, _OUTBOX))
+            state = ShardState(txn, self.environment.dbs)
+            given = work(state)
+            begun = time.perf_counter_ns()
+            self._note(txn, _OUTBOX, to_stream(given))
+            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
+            state.tally.nanoseconds += time.perf_counter_ns() - begun
+            ring = self._noted(txn, _WORK)
+            self._note(txn, _WORK, appended(ring, state.tally.record(epoch)))
+            return given
+
+        return self._update(once)
+
+    def load(self, epoch: int, token: int, work: Work) -> pa.Table:
+        def anew(txn: lmdb.Transaction) -> pa.Table:
+            self._check(txn, token)
+            self._check_order(txn, epoch)
+            ended = self._noted(txn, _ENDED)
+            for db in self.environment.dbs:
+                txn.drop(db, delete=False)
+            self._check(txn, token)
+            self._note(txn, _ENDED, ended)
+            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
+            state = ShardState(txn, self.environment.dbs)
+            given = work(state)
+            self._note(txn, _LOAD, state.tally.record(epoch))
+            return given
+
+        return self._update(anew)
+
+    def hand(self, epoch: int, token: int, output: pa.Table) -> None:
+        def once(txn: lmdb.Transaction) -> None:
+            self._check(txn, token)
+            self._note(txn, _OUTBOX, to_stream(output))
+            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
+
+        self._update(once)
+
+    def output(self, epoch: int) -> pa.Table | None:
+        with self.environment.reading() as txn, self._told_of():
+            if self._check_order(txn, epoch) != epoch:
+                return None
+            return from_stream(self._noted(txn, _OUTBOX))
+
+    def note_end(self, epoch: int, token: int, task: int) -> None:
+        def noted(txn: lmdb.Transaction) -> None:
+            self._check(txn, token)
+            tasks = self._tasks(txn, epoch, token)
+            if task not in tasks:
+                self._note(txn, _ENDED, np.array([epoch, token, *tasks, task], "<i8").tobytes())
+
+        self._update(noted)
+
+    def ended(self, epoch: int, token: int) -> int:
+        with self.environment.reading() as txn, self._told_of():
+            return len(self._tasks(txn, epoch, token))
+
+    def _tasks(self, txn: lmdb.Transaction, epoch: int, token: int) -> list[int]:
+        numbers: list[int] = np.frombuffer(self._noted(txn, _ENDED), "<i8").tolist()
+        return numbers[2:] if numbers[:2] == [epoch, token] else []
+
+    def fence(self, token: int) -> None:
+        """Refuse everything that comes with an older token from now on; with the lock held."""
+        self.environment.update(lambda txn: self._check(txn, token))
+
+    def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
+        with self._told_of():
+            self.environment.look()  # the file that is locked is beside what may be gone
+            with locked(lock_of(self.environment.path)):
+                return self.environment.update(work)
+
+    @contextmanager
+    def _told_of(self) -> Iterator[None]:
+        """Damage names its place."""
+        try:
+            yield
+        except Damaged as error:
+            raise Damaged(f"{error} (state in {self.environment.path})") from error
+
+    def _check(self, txn: lmdb.Transaction, token: int) -> None:
+        known = self._number(txn, _TOKEN) or 0
+        check_token(token, known)
+        if token > known:
+            self._note(txn, _TOKEN, _NUMBER.pack(token))
+
+    def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
+        """The epoch applied last; raises `Superseded` if that is a later one."""
+        applied = self._number(txn, _APPLIED)
+        if applied is not None and applied > epoch:
+            raise Superseded(f"epoch {epoch} comes after {applied}: another maintainer ran it")
+        return applied
+
+    def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:
+        found = self._noted(txn, name)
+        return None if not found else _NUMBER.unpack(found)[0]
+
+    def _note(self, txn: lmdb.Transaction, name: bytes, value: bytes) -> None:
+        txn.put(name, sealed([name], [value])[0], db=self.environment.dbs[-1])
+
+    def _noted(self, txn: lmdb.Transaction, name: bytes) -> bytes:
+        item = txn.get(name, db=self.environment.dbs[-1])
+        return b"" if item is None else opened([name], [item])[0]
+
+    def get(self, key: bytes) -> bytes:
+        with self.environment.reading() as txn, self._told_of():
+            return ShardState(txn, self.environment.dbs).get_many([key])[0]
+
+    def values(self) -> Iterator[list[bytes]]:
+        with self.environment.reading() as txn, self._told_of():
+            stream = txn.cursor(self.environment.dbs[0]).iternext()
+            while batch := fill(stream, _READ, lambda item: len(item[1])):
+                keys, values = zip(*batch, strict=True)
+                yield opened(keys, values)
+
+    def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:
+        with self.environment.reading() as txn, self._told_of():
+            stream = ShardState(txn, self.environment.dbs).scan_bags()
+            while batch := fill(stream, _READ, lambda item: len(item[1])):
+                _, rows, counts = zip(*batch, strict=True)
+                yield list(rows), list(counts)
+
+    def work(self) -> ShardWork:
+        with self.environment.reading() as txn, self._told_of():
+            load = records(self._noted(txn, _LOAD))
+            return ShardWork(load[0] if load else None, records(self._noted(txn, _WORK)))
+
+    def size(self) -> tuple[int, int]:
+        with self.environment.reading() as txn:
+            rows = sum(int(txn.stat(db)["entries"]) for db in self.environment.dbs[:2])
+        return rows, self.environment.file.size_on_disk
