@@ -31,8 +31,9 @@ import pyarrow as pa
 
 import everview as ev
 from everview import tpch
+from everview.catalog import EPOCH, NO_EPOCH, VIEWS, ViewRecord
 from everview.files.load import load
-from everview.plan.nodes import OPERATORS, Aggregate, Node, node_of
+from everview.plan.nodes import OPERATORS, Aggregate, Node
 from everview.programs.program import Program
 from everview.programs.workers import Step
 from everview.schema import quoted
@@ -134,8 +135,7 @@ def _measure(db: ev.Database, views: list[str], options: argparse.Namespace) -> 
     loaded = _sizes(db, views)
     known = {name: db.table(name).to_arrow(columns=columns) for name, columns in NEEDED.items()}
     stream = changes.Changes(known, np.random.default_rng(7), keys=options.keys)
-    documents = [db.store.document(f"view/{view}") or {} for view in views]
-    read = {table for document in documents for table in document["tables"]}
+    read = {table for view in views for table in db.view(view).tables}
     both = changes.ORDERS_AND_LINES
     # q2, q11 and q16 read neither: the same changes then cost them next to nothing
     shares = {name: share for name, share in both.items() if name in read} or dict(both)
@@ -181,21 +181,24 @@ def _epoch(
 
 def _sizes(db: ev.Database, views: list[str]) -> list[tuple[int, int]]:
     """Rows and bytes of each shard of the operators and the views."""
-    documents = [db.store.document(f"view/{view}") or {} for view in views]
-    states = {state for document in documents for state in document["states"].values()}
-    shards = documents[0]["shards"]
-    return [db.store.shard(state, shard).size() for state in states for shard in shards]
+    found = _records(db, views)
+    states = {state for view in found for state in view.states.values()}
+    shards = [(state, number) for state in states for number in found[0].shards]
+    return [db.store.states.shard(*shard).size() for shard in shards]
+
+
+def _records(db: ev.Database, views: list[str]) -> list[ViewRecord]:
+    found = db.store.catalog.all(VIEWS)
+    return [found[VIEWS[view]] for view in views]
 
 
 def _bytes_of_columns(db: ev.Database, views: list[str]) -> int:
     """Bytes in memory of the columns that the operators and the views keep."""
-    documents = [db.store.document(f"view/{view}") or {} for view in views]
-    epoch = db.store.document("epoch") or {}
-    now = {t: {int(r): s for r, s in held.items()} for t, held in epoch["positions"].items()}
-    shards = tuple(documents[0]["shards"])
-    step = Step(db.store.path, db.store.durability, shards, 0, epoch["number"], None, now)
+    found = _records(db, views)
+    epoch = db.store.catalog.get(EPOCH) or NO_EPOCH
+    step = Step(db.store.address, found[0].shards, 0, epoch.number, None, epoch.positions)
     program = Program(db.engine.session, step, {})
-    kept = {node.identity: node for doc in documents for node in _kept(node_of(doc["plan"]))}
+    kept = {node.identity: node for view in found for node in _kept(view.plan)}
     of_operators = sum(_bytes(program, node) for node in kept.values())
     return of_operators + sum(db.view(view).to_arrow().nbytes for view in views)
 

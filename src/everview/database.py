@@ -34,10 +34,9 @@ from everview.table import Table, check_name
 from everview.view import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from everview.check.verify import Verdict
     from everview.engines.engine import Engine
+    from everview.engines.owner import SparkSession
     from everview.maintain.background import BackgroundMaintainer
     from everview.maintain.report import Report
     from everview.maintain.watching import Watcher

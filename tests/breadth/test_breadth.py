@@ -32,7 +32,7 @@ class Made:
 @pytest.fixture(scope="module")
 def made(sail: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     with ev.open(tmp_path_factory.mktemp("breadth") / "all.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         for statement in TABLES.values():
             db.sql(statement)
         verdicts, wanted = {}, {}

@@ -118,7 +118,7 @@ POINTS = {
 @pytest.fixture
 def db(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "finer.ev", create=True) as database:
-        database._engine = engine
+        database.engines.use(engine)
         for table in TABLES:
             database.sql(f"CREATE TABLE {table} ({COLUMNS})")
         yield database

@@ -74,7 +74,7 @@ def wrong(found: list[Verdict]) -> list[str]:
 @pytest.fixture
 def db(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "refused.ev", create=True) as database:
-        database._engine = sail
+        database.engines.use(sail)
         database.sql("CREATE TABLE t (k BIGINT PRIMARY KEY, b STRING, l BIGINT)")
         yield database
 
@@ -90,7 +90,7 @@ def test_a_view_that_is_refused_on_sail_stops_alone_and_runs_on_spark(
     assert set(failed) == {"v", "w"}
     assert all("Sail gives NULL" in why and "engine spark" in why for why in failed.values())
     assert db.view("x").to_arrow().to_pylist() == [{"n": 1}]
-    db._engine = spark
+    db.engines.use(spark)
     db.rebuild("v")
     assert db.view("v").to_arrow().to_pylist() == [{"k": 1, "c": "C"}]
 

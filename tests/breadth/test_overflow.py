@@ -71,7 +71,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def db(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "overflow.ev", create=True) as database:
-        database._engine = engine
+        database.engines.use(engine)
         for table in ("t", "u"):
             database.sql(f"CREATE TABLE {table} ({COLUMNS})")
         yield database

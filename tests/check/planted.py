@@ -18,16 +18,16 @@ import pytest
 
 from everview import view
 from everview.delta import WEIGHT
-from everview.maintain import maintainer
+from everview.maintain import epochs
 from everview.operators.aggregate import AggregateOperator
 from everview.operators.sink import ViewSink
 from everview.plan.nodes import Source
 from everview.programs import workers
 from everview.stores.base import DELETE
-from everview.stores.embedded import EmbeddedStore, lease, log, state
+from everview.stores.embedded import EmbeddedStore, catalog, log, shard
 from everview.stores.embedded.log import Images
 from everview.stores.embedded.region import Region
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded.shard import EmbeddedShard
 
 Patch = pytest.MonkeyPatch
 FORGOTTEN = ("orders", 1)
@@ -35,9 +35,11 @@ FORGOTTEN = ("orders", 1)
 
 def skip_the_outbox(patch: Patch) -> None:
     """An operator that has applied an epoch already answers with nothing."""
-    original = Shard.apply
+    original = EmbeddedShard.apply
 
-    def apply(self: Shard, epoch: int, token: int, work: Callable[[Any], pa.Table]) -> pa.Table:
+    def apply(
+        self: EmbeddedShard, epoch: int, token: int, work: Callable[[Any], pa.Table]
+    ) -> pa.Table:
         worked = []
 
         def noted(state: Any) -> pa.Table:
@@ -47,18 +49,18 @@ def skip_the_outbox(patch: Patch) -> None:
         given = original(self, epoch, token, noted)
         return given if worked or WEIGHT not in given.column_names else given.slice(0, 0)
 
-    patch.setattr(Shard, "apply", apply)
+    patch.setattr(EmbeddedShard, "apply", apply)
 
 
 def apply_twice(patch: Patch) -> None:
     """No shard knows which epoch it has applied."""
-    patch.setattr(Shard, "_check_order", lambda self, txn, epoch: None)
+    patch.setattr(EmbeddedShard, "_check_order", lambda self, txn, epoch: None)
 
 
 def commit_before_a_shard_is_done(patch: Patch) -> None:
     """A view's first shard is written when the epoch is committed."""
     waiting: list[Callable[[], Any]] = []
-    once, run_epoch = workers._once, maintainer._run_epoch
+    once, run_epoch = workers._once, epochs._run_epoch
 
     def later(task: workers.Task, shard: int, *given: Any) -> pa.Table:
         step = workers._step(task.step)
@@ -75,12 +77,12 @@ def commit_before_a_shard_is_done(patch: Patch) -> None:
         return ran
 
     patch.setattr(workers, "_once", later)
-    patch.setattr(maintainer, "_run_epoch", run)
+    patch.setattr(epochs, "_run_epoch", run)
 
 
 def ignore_the_token(patch: Patch) -> None:
     """Neither shards nor the catalog refuse an older token."""
-    for module, name in ((lease, "check"), (state, "check_token")):
+    for module, name in ((catalog, "check_token"), (shard, "check_token")):
         patch.setattr(module, name, lambda token, newest: None)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.catalog import EPOCH
 from everview.check import History, Recorder, Verdict, check_history
 from everview.engines.engine import Engine
 from everview.errors import WriteError
@@ -27,7 +28,7 @@ LEASE = 0.2
 def create(path: Path, engine: Engine) -> None:
     """The tables and views of the simulator, in the product; still empty."""
     with ev.open(path, create=True, durability="never") as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.create_table(
             "orders",
             {"id": "INT", "customer": "STRING", "amount": "BIGINT"},
@@ -62,13 +63,14 @@ class Shop(ev.Watcher):
         self._history = history
         self.meanwhile: Callable[[], None] = lambda: None
         programs = SimpleNamespace(run=self._run, load=engine.programs.load)
-        self.db._engine = SimpleNamespace(  # type: ignore[assignment]
+        recorded: Any = SimpleNamespace(
             name=engine.name,
             session=engine.session,
             programs=programs,
             told=engine.told,
             answers=engine.answers,
         )
+        self.db.engines.use(recorded)
         self._record_commit()
 
     def _run(self, *given: Any) -> int:
@@ -106,9 +108,9 @@ class Shop(ev.Watcher):
         self.read()
 
     def _record_commit(self) -> None:
-        document = self.db.store.document("epoch")
-        assert document is not None
-        self._seen.committed(document["number"], document["positions"])
+        epoch = self.db.store.catalog.get(EPOCH)
+        assert epoch is not None
+        self._seen.committed(epoch.number, epoch.to_document()["positions"])
 
     def close(self) -> None:
         self._seen.close()

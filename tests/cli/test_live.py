@@ -20,7 +20,7 @@ from everview.cli import main, views
 from everview.cli.live import LiveLine
 from everview.cli.output import duration
 from everview.errors import DatabaseError, StoreFull
-from everview.maintain.maintainer import Report
+from everview.maintain.report import Report
 
 EPOCH = everview.Epoch(number=7, changes=1_200, rows=34, seconds=0.5, lag=0.814)
 

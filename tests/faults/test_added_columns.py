@@ -185,7 +185,7 @@ def test_newer_rows_of_a_table_that_is_gone_are_outdated_and_not_damage(
         with one.environment.reading() as txn:
             row = next(iter(txn.cursor(one.rows).iternext(keys=False)))
         assert layout.rows.decode_row(row, [2]) == {"text": "new"}
-        fresh = db.store._catalog._layout_of(layout.schema, layout.directory)
+        fresh = db.store.catalog._layout_of(layout.schema, layout.directory)
         server.start("drop", path=path, again=COLUMNS).result()
         with pytest.raises(Outdated, match="made anew"):
             fresh.rows.decode_row(row, [2])

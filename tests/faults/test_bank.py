@@ -43,7 +43,7 @@ def test_credits_equal_debits_at_every_read(
     seen = Recorder(histories[-1])
     books: Books | None = Books(seen)
     with bank.create(str(tmp_path / "bank.ev"), books) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.maintain()
         last = books.committed(db)
         readers = [

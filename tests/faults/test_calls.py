@@ -16,8 +16,9 @@ import pytest
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import DatabaseError, EverviewError, WriteError
-from everview.maintain.maintainer import rebuild_view
+from everview.maintain.views import rebuild_view
 from tests.proofs import Prove
+from tests.records import records
 
 from . import bank
 from .calls import Calls, fail_at_read, fail_at_sync, fail_at_write
@@ -51,8 +52,7 @@ class Books:
 
     def states(self) -> dict[str, Any]:
         """Of the views that are not to be loaded."""
-        views = self.db.store.documents("view/").values()
-        return {view["name"]: view["states"] for view in views if view["status"] == "live"}
+        return {view.name: view.states for view in records(self.db) if view.is_live}
 
     def check(self, current: bool) -> None:
         """That the views are as of one epoch; of the last one, if they are to be current."""
@@ -72,7 +72,7 @@ def books(
 ) -> Iterator[Books]:
     regions = KINDS[kind][-1]
     with ev.open(tmp_path / "bank.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         accounts = db.create_table("accounts", {"id": "INT", "branch": "INT"}, "id", regions)
         columns = {"from_account": "INT", "to_account": "INT", "amount": "DECIMAL(12,2)"}
         db.create_table("transfers", {"id": "BIGINT"} | columns, "id", regions)

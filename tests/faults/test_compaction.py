@@ -11,6 +11,7 @@ import pytest
 
 import everview as ev
 from tests.proofs import Prove
+from tests.shards import new_shard
 
 from .invariants import check, check_history
 from .processes import Server
@@ -52,7 +53,7 @@ def test_nothing_is_lost_beside_compactions(
     chance = random.Random(seed)
     make(path)
     with ev.open(path) as db:
-        db.store.shard("s", 0, create=True)
+        new_shard(db.store, "s", 0)
     writers = [
         server.start("write_many", path=path, seed=seed, writer=w, count=writes) for w in range(2)
     ]
@@ -85,8 +86,8 @@ def test_nothing_is_lost_beside_compactions(
     with ev.open(path) as db:
         check(db.store)
         assert check_history(acknowledged, issued, [{}] * REGIONS, all_changes(db)) == []
-        assert db.store.shard("s", 0).given(writes) is not None
-        values = [value for batch in db.store.shard("s", 0).values() for value in batch]
+        assert db.store.states.shard("s", 0).output(writes) is not None
+        values = [value for batch in db.store.states.shard("s", 0).values() for value in batch]
     assert values == expected_state(writes)
     proof("compaction beside writers", f"{len(reports)} runs, {kills} kills", lost=0)
 

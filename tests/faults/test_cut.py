@@ -19,6 +19,7 @@ from everview.errors import Damaged, DatabaseClosed, TableNotFound
 from everview.stores.embedded.environment import LOOK_SECONDS
 from everview.stores.embedded.pages import pages_of
 from everview.stores.embedded.state import ShardState
+from tests.shards import new_shard
 
 from .processes import Child, Server
 from .workload import make
@@ -53,9 +54,9 @@ def path(tmp_path: Path) -> str:
     with ev.open(path) as db:
         db.table("t").put([{"id": key, "op": 1, "text": "x" * 100} for key in range(2000)])
         db.create_table("other", {"id": "INT", "text": "STRING"}, "id", regions=1).put({"id": 1})
-        shard = db.store.shard("s", 0, create=True)
-        shard._environment.update(
-            lambda txn: ShardState(txn, shard._environment.dbs).put_many(
+        shard = new_shard(db.store, "s", 0)
+        shard.environment.update(
+            lambda txn: ShardState(txn, shard.environment.dbs).put_many(
                 [b"%d" % n for n in range(2000)], [b"x" * 100] * 2000
             )
         )
@@ -196,7 +197,7 @@ def test_pages_are_used_or_free_and_never_both(tmp_path: Path, seed: int) -> Non
 
 def test_a_write_to_a_database_that_was_deleted_says_so(path: str) -> None:
     with ev.open(path) as db:
-        table, shard = db.table("t"), db.store.shard("s", 0)
+        table, shard = db.table("t"), db.store.states.shard("s", 0)
         shard.fence(1)
         shutil.rmtree(path)
         for write in (
@@ -212,7 +213,7 @@ def test_a_write_to_a_database_that_was_deleted_says_so(path: str) -> None:
 @pytest.mark.parametrize("where", ["elsewhere", "nowhere"])
 def test_a_write_to_a_database_that_was_replaced_goes_to_neither(path: str, where: str) -> None:
     with ev.open(path) as db:
-        table, shard = db.table("t"), db.store.shard("s", 0)
+        table, shard = db.table("t"), db.store.states.shard("s", 0)
         table.put({"id": 1, "op": 1})
         if where == "elsewhere":
             os.rename(path, f"{path}.old")
@@ -240,7 +241,7 @@ def test_reads_of_a_database_that_was_deleted_go_on_or_say_so(path: str) -> None
 
 def test_a_region_or_shard_that_was_deleted_alone_is_told_as_gone(path: str) -> None:
     with ev.open(path) as db:
-        table, shard = db.table("t"), db.store.shard("s", 0)
+        table, shard = db.table("t"), db.store.states.shard("s", 0)
         table.put({"id": 1})
         shard.fence(1)
         shutil.rmtree(Path(path, "tables"))

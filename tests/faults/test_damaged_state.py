@@ -15,7 +15,8 @@ from everview.errors import Damaged
 from everview.operators.base import MemoryState, State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.sealed import COUNT, SEAL
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded.shard import EmbeddedShard
+from tests.shards import new_shard
 
 FLIPS = 1500
 _KEYS = [f"key {n:05d}".encode() for n in range(0, 3000, 2)]
@@ -44,10 +45,10 @@ def memory() -> MemoryState:
 
 
 @pytest.fixture(scope="module")
-def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedShard]:
     path = tmp_path_factory.mktemp("damaged") / "store.ev"
     store = EmbeddedStore(str(path), create=True, durability="never")
-    shard = store.shard("operator", 0, create=True)
+    shard = new_shard(store, "operator", 0)
 
     def work(state: State) -> pa.Table:
         fill(state)
@@ -59,7 +60,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
 
 
 @pytest.fixture(scope="module")
-def places(shard: Shard, memory: MemoryState) -> list[int]:
+def places(shard: EmbeddedShard, memory: MemoryState) -> list[int]:
     """Where keys, values, counts and checksums lie in the file."""
     data = data_file(shard).read_bytes()
     found: set[int] = set()
@@ -76,11 +77,11 @@ def places(shard: Shard, memory: MemoryState) -> list[int]:
     return sorted(found)
 
 
-def data_file(shard: Shard) -> Path:
-    return Path(shard._environment.path, "data.mdb")
+def data_file(shard: EmbeddedShard) -> Path:
+    return Path(shard.environment.path, "data.mdb")
 
 
-def answer(shard: Shard, question: Callable[[State], Any]) -> Any:
+def answer(shard: EmbeddedShard, question: Callable[[State], Any]) -> Any:
     answers = []
 
     def work(state: State) -> pa.Table:
@@ -125,7 +126,7 @@ def questions(near: int) -> list[Callable[[State], Any]]:
 
 @pytest.mark.parametrize("part", range(5))
 def test_a_changed_byte_is_told_of_or_does_no_harm(
-    shard: Shard, memory: MemoryState, places: list[int], part: int
+    shard: EmbeddedShard, memory: MemoryState, places: list[int], part: int
 ) -> None:
     chance = random.Random(part)
     file, told = data_file(shard), Counter[bool]()

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 import everview as ev
 from everview.cli.main import main
 from everview.errors import PartialWrite, StoreFull, WriteError
+from everview.stores.base import WORK
 from everview.stores.embedded import environment
-from everview.stores.embedded.lease import WORK
 
 from .calls import Calls, FailingSync
 from .invariants import Change, check, check_history
@@ -282,7 +282,7 @@ def test_a_lease_that_finds_no_room_for_its_file_is_store_full(
 
 
 def test_a_sync_that_fails_is_told_and_what_was_written_is_there(db: ev.Database) -> None:
-    environment = db.store._catalog.environment
+    environment = db.store.catalog.environment
     environment.lmdb = FailingSync(environment.lmdb, Calls(1))
     with pytest.raises(WriteError, match="could not be synced: sync 1 fails"):
         db.create_table("t", COLUMNS, "id", regions=1)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -20,15 +20,20 @@ import pytest
 from click.testing import CliRunner
 
 import everview as ev
+from everview.catalog import EPOCH, INTENT, VIEWS
 from everview.cli.main import main
 from everview.engines.engine import Engine
 from everview.errors import StoreFull, WriteError
 from everview.maintain import background, maintainer
 from everview.maintain.background import Maintainer
+from everview.stores.base import RecordChanges
 from everview.stores.embedded import EmbeddedStore
+from everview.stores.embedded.catalog import EmbeddedCatalog
 from everview.stores.embedded.environment import Environment
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded.shard import EmbeddedShard
+from everview.stores.embedded.states import EmbeddedStates
 from tests.proofs import Prove
+from tests.records import all_states
 
 from . import bank
 
@@ -46,13 +51,13 @@ class Disk:
         self.refused = 0
         self._local = threading.local()
         self._patch = monkeypatch
-        self._stage(EmbeddedStore, "store_documents", self._of_documents)
+        self._stage(EmbeddedCatalog, "write", self._of_records)
         self._stage(EmbeddedStore, "acknowledge", lambda *_: "acknowledgement")
         self._stage(EmbeddedStore, "trim", lambda *_: "trimming")
         self._stage(EmbeddedStore, "register", lambda *_: "logs of a new view")
-        self._stage(EmbeddedStore, "shard", lambda *_, create=False: LOADING[0] * create)
-        self._stage(Shard, "apply", lambda *_: "shards")
-        self._stage(Shard, "load", lambda *_: "load")
+        self._stage(EmbeddedStates, "create", lambda *_: LOADING[0])
+        self._stage(EmbeddedShard, "apply", lambda *_: "shards")
+        self._stage(EmbeddedShard, "load", lambda *_: "load")
         writing, fallocate = Environment.writing, os.posix_fallocate
 
         @contextmanager
@@ -83,16 +88,16 @@ class Disk:
 
         self._patch.setattr(of, name, call)
 
-    def _of_documents(
-        self, store: EmbeddedStore, changes: Mapping[str, Any], token: int | None = None
+    def _of_records(
+        self, catalog: EmbeddedCatalog, changes: RecordChanges, token: int | None = None, **_: Any
     ) -> str:
-        if changes.get("intent"):
+        if changes.get(INTENT):
             return "intent"
-        if "intent" in changes:
+        if INTENT in changes:
             return "commit"
-        if "epoch" in changes and token is not None:
+        if EPOCH in changes and token is not None:
             return "start of a load"
-        live = any(name.startswith("view/") and view for name, view in changes.items())
+        live = any(key.kind == VIEWS and view for key, view in changes.items())
         return "end of a load" if live and token is not None else ""
 
     def _is_full(self) -> bool:
@@ -149,7 +154,7 @@ def test_a_full_disk_at_any_stage_is_told_and_over_when_there_is_room(
     chance, made, recovery = random.Random(3), 0, list[float]()
 
     with bank.create(str(tmp_path / "bank.ev")) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.create_table("notes", {"id": "INT"}, key="id").put([{"id": 1}])
 
         def work() -> None:
@@ -179,8 +184,7 @@ def test_a_full_disk_at_any_stage_is_told_and_over_when_there_is_room(
         lost, twice = bank.verified(db)
         proof("disk full at a stage", f"{len(recovery)} times", recovery, lost, twice)
         assert (lost, twice) == (0, 0)
-        documents = db.store.documents("view/").values()
-        assert set(db.store.states()) == {s for v in documents for s in v["states"].values()}
+        assert set(db.store.states.names()) == all_states(db)
 
 
 @pytest.fixture
@@ -218,7 +222,7 @@ def test_a_run_on_a_full_disk_goes_on_when_there_is_room(
 ) -> None:
     """Wherever it is that LMDB finds no page to write to."""
     db, process, said = running
-    db._engine = sail
+    db.engines.use(sail)
     chance, made, recovery = random.Random(3), 300, list[float]()
     wait_until_current(db)
     for number in range(20 if request.config.getoption("--long") else 2):

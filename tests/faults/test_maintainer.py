@@ -29,7 +29,7 @@ with ev.open(sys.argv[1], engine="sail") as db:
 @pytest.fixture
 def bank(spark: Engine, sail: Engine, tmp_path: Path) -> ev.Database:
     db = ev.open(tmp_path / "bank.ev", create=True)
-    db._engine = sail
+    db.engines.use(sail)
     db.sql("CREATE TABLE moves (id BIGINT PRIMARY KEY, branch INT, amount DECIMAL(12,2))")
     db.sql("CREATE MATERIALIZED VIEW balance AS SELECT branch, sum(amount) AS total, "
            "count(*) AS n FROM moves GROUP BY branch")  # fmt: skip

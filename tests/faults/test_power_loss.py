@@ -19,13 +19,15 @@ import pytest
 from click.testing import CliRunner
 
 import everview as ev
+from everview.catalog import UNSYNCED, Unsynced
 from everview.cli.main import main
 from everview.engines.engine import Engine
 from everview.errors import NotLoaded
 from everview.maintain import maintainer, recovery
 from everview.spark.source import EverviewDataSource
-from everview.stores.embedded import unsynced
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded import states as stored
+from everview.stores.embedded.shard import EmbeddedShard
+from tests.records import records
 
 from . import bank
 
@@ -39,9 +41,9 @@ def open_(sail: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
 
     def open_(path: Path, boot: str | None = None, **options: Any) -> ev.Database:
         if boot is not None:
-            monkeypatch.setattr(unsynced, "boot_id", lambda: boot)
+            monkeypatch.setattr(stored, "boot_id", lambda: boot)
         db = ev.open(path, **options)
-        db._engine = sail
+        db.engines.use(sail)
         opened.append(db)
         return db
 
@@ -59,7 +61,7 @@ def path(sail: Engine, tmp_path: Path) -> Path:
 
 def created(sail: Engine, directory: Path, **options: Any) -> ev.Database:
     db = bank.create(str(directory / "bank.ev"), **options)
-    db._engine = sail
+    db.engines.use(sail)
     bank.work(db, random.Random(1), 0, 100)
     db.maintain()
     return db
@@ -81,7 +83,7 @@ def crash(path: Path, db: ev.Database, *older: str) -> Path:
 
 
 def states(db: ev.Database) -> dict[str, Any]:
-    return {name: view["states"] for name, view in db.store.documents("view/").items()}
+    return {view.name: view.states for view in records(db)}
 
 
 def from_spark(db: ev.Database) -> pa.Table:
@@ -117,7 +119,7 @@ def test_state_that_is_older_than_the_epoch_is_noticed_and_made_anew(
         report = db.maintain()
         assert "all views are made anew" in (report.recovered or "")
         assert sorted(report.loaded) == sorted(bank.VIEWS)
-        assert not {s for v in before.values() for s in v.values()} & set(db.store.states())
+        assert not {s for v in before.values() for s in v.values()} & set(db.store.states.names())
         assert bank.faults(db)[1] == []
         bank.work(db, random.Random(7), 500, 50)
         assert db.maintain().recovered is None
@@ -152,7 +154,7 @@ def test_after_a_clean_close_nothing_is_made_anew(
     sail: Engine, open_: Open, tmp_path: Path, durability: str
 ) -> None:
     with created(sail, tmp_path, durability=durability) as db:
-        assert db.store.document(unsynced.DOCUMENT)
+        assert db.store.catalog.get(UNSYNCED)
         before = states(db)
     with open_(tmp_path / "bank.ev", "another boot", readonly=True) as db:
         assert bank.faults(db)[1] == []
@@ -184,18 +186,18 @@ def test_state_is_synced_when_no_epoch_came_for_a_while(
     open_: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = list[str]()
-    hand_over = unsynced.hand_over
-    monkeypatch.setattr(unsynced, "hand_over", lambda path: (synced.append(path), hand_over(path)))
+    hand_over = stored.hand_over
+    monkeypatch.setattr(stored, "hand_over", lambda path: (synced.append(path), hand_over(path)))
     db = open_(path)
     bank.work(db, random.Random(2), 60, 50)
     db.maintain()
     db.maintain()
-    assert db.store.document(unsynced.DOCUMENT)
+    assert db.store.catalog.get(UNSYNCED)
     synced.clear()
     monkeypatch.setattr(recovery, "QUIET_SECONDS", 0.0)
     db.maintain()
-    assert db.store.document(unsynced.DOCUMENT) is None
-    assert {Path(one).name for one in synced} == {*db.store.states(), "catalog"}
+    assert db.store.catalog.get(UNSYNCED) is None
+    assert {Path(one).name for one in synced} == {*db.store.states.names(), "catalog"}
 
 
 def test_a_sync_that_fails_leaves_the_note_and_shows_in_the_status(
@@ -210,42 +212,42 @@ def test_a_sync_that_fails_leaves_the_note_and_shows_in_the_status(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(unsynced, "sync_file", fail)
+        patch.setattr(stored, "sync_file", fail)
         assert not db.maintain().failed
-    assert db.store.document(unsynced.DOCUMENT)
+    assert db.store.catalog.get(UNSYNCED)
     assert "Input/output error" in " ".join(db.failed_syncs().values())
     db.maintain()
-    assert db.store.document(unsynced.DOCUMENT) is None
+    assert db.store.catalog.get(UNSYNCED) is None
     assert not db.failed_syncs()
 
 
 def test_the_note_is_on_disk_before_any_state_is_written(
     open_: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = list[dict[str, Any] | None]()
-    hand_over, apply, load = unsynced.hand_over, Shard.apply, Shard.load
+    noted = list[Unsynced | None]()
+    hand_over, apply, load = stored.hand_over, EmbeddedShard.apply, EmbeddedShard.load
     db = open_(path)
 
     def handed(path: str) -> None:
         hand_over(path)
         if path.endswith("catalog"):
-            noted.append(db.store.document(unsynced.DOCUMENT))
+            noted.append(db.store.catalog.get(UNSYNCED))
 
     def checked(work: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
-            assert noted[-1:] == [unsynced.this_boot()]
+            assert noted[-1:] == [Unsynced(stored.boot_id())]
             return work(*given)
 
         return call
 
-    monkeypatch.setattr(unsynced, "hand_over", handed)
-    monkeypatch.setattr(Shard, "apply", checked(apply))
-    monkeypatch.setattr(Shard, "load", checked(load))
+    monkeypatch.setattr(stored, "hand_over", handed)
+    monkeypatch.setattr(EmbeddedShard, "apply", checked(apply))
+    monkeypatch.setattr(EmbeddedShard, "load", checked(load))
     bank.work(db, random.Random(2), 60, 50)
     assert db.maintain().epochs == 1
     monkeypatch.setattr(recovery, "QUIET_SECONDS", 0.0)
     db.maintain()
-    assert noted[-1] == unsynced.this_boot()
+    assert noted[-1] == Unsynced(stored.boot_id())
     noted.clear()
     db.sql("CREATE MATERIALIZED VIEW copy AS SELECT * FROM transfers")
     assert db.maintain().loaded == ["copy"]

@@ -16,6 +16,7 @@ import everview as ev
 from everview.errors import DatabaseClosed, EverviewError, LogError, TableNotFound
 from everview.intake import rows_to_arrow
 from everview.stores.embedded import EmbeddedStore
+from tests.shards import new_shard
 
 from .invariants import check, check_history
 from .processes import Child, Server
@@ -329,7 +330,7 @@ def test_a_store_that_nobody_closes_lets_go_of_its_files(path: str) -> None:
     for _ in range(5):
         store = EmbeddedStore(path)
         store.scan("t")
-        shard = store.shard("s", 0, create=True)
+        shard = new_shard(store, "s", 0)
         del store
         gc.collect()
         assert shard.size()[0] == 0, "who uses a shard uses its store"

@@ -13,12 +13,13 @@ import everview as ev
 from everview.cli.main import main
 from everview.engines.engine import Engine
 from everview.errors import Damaged, NotLoaded
+from tests.records import record_of
 
 
 @pytest.fixture
 def shop(spark: Engine, sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.create_table("orders", {"id": "INT", "who": "STRING", "n": "INT"}, key="id")
         db.table("orders").put([{"id": i, "who": f"person {i % 50}", "n": i} for i in range(500)])
         for name in ("spend", "twin"):
@@ -47,7 +48,7 @@ def damage(db: ev.Database, state: str, offset: int) -> None:
 
 
 def states_of(db: ev.Database, view: str) -> dict[str, str]:
-    return dict((db.store.document(f"view/{view}") or {})["states"])
+    return dict(record_of(db, view).states)
 
 
 def test_a_view_with_damaged_rows_is_told_of_and_repaired(shop: ev.Database) -> None:

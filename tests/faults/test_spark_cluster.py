@@ -49,7 +49,7 @@ def test_speculation_and_killed_executors_lose_nothing_and_repeat_nothing(
     notes = tmp_path / "notes"
     notes.mkdir()
     with bank.create(str(tmp_path / "bank.ev")) as db:
-        db._engine = spark
+        db.engines.use(spark)
         bank.work(db, random.Random(1), 0, 300)
         db.maintain()
         command = [sys.executable, PROGRAM, db.path, str(notes), str(epochs), str(SLOW)]

@@ -54,7 +54,7 @@ def test_killed_workers_lose_nothing_and_repeat_nothing(
     monkeypatch.setattr(workers, "FEW_CHANGES", few)
     chance, made, killed = random.Random(4), 0, list[int]()
     with bank.create(str(tmp_path / "bank.ev")) as db:
-        db._engine = spark
+        db.engines.use(spark)
         made = bank.work(db, chance, made, 200)
         db.maintain()
         for _ in range(epochs):
@@ -119,7 +119,7 @@ def test_tasks_that_run_again_or_twice_at_once_change_nothing(
     epochs = 100 if request.config.getoption("--long") else 1
     chance, tasks = random.Random(4), list[int]()
     with bank.create(str(tmp_path / "bank.ev")) as db:
-        db._engine = spark
+        db.engines.use(spark)
         made = bank.work(db, chance, 0, 200)
         db.maintain()
         for fault in (failing, doubled):

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.catalog import REPLACEMENTS
 from everview.engines.engine import Engine
 from everview.plan.jobs import jobs
 from tests.proofs import Prove
+from tests.records import records
 
 from . import bank
 from .processes import Server
@@ -27,7 +29,7 @@ THRICE = """SELECT a.branch, a.credit + b.credit + c.credit AS credit FROM credi
 @pytest.fixture
 def db(spark: Engine, sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with bank.create(str(tmp_path / "bank.ev")) as db:
-        db._engine = sail
+        db.engines.use(sail)
         yield db
 
 
@@ -55,10 +57,9 @@ class Recovery(ev.Watcher):
 
 def live_states(db: ev.Database) -> dict[str, dict[str, str]]:
     """Of the views that are neither new nor about to be replaced."""
-    views = db.store.documents("view/").values()
-    replaced = {view["name"] for view in db.store.documents("replacement/").values()}
-    live = [view for view in views if view["status"] == "live" and view["name"] not in replaced]
-    return {view["name"]: view["states"] for view in live}
+    replaced = {one.view.name for one in db.store.catalog.all(REPLACEMENTS).values()}
+    live = [view for view in records(db) if view.is_live and view.name not in replaced]
+    return {view.name: dict(view.states) for view in live}
 
 
 def check_balances(db: ev.Database) -> None:

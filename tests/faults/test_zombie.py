@@ -92,7 +92,7 @@ def test_a_superseded_maintainer_writes_nothing(
     rounds = 500 if request.config.getoption("--long") else 25
     chance, made, superseded, recovery = random.Random(8), 0, 0, list[float]()
     with bank.create(str(tmp_path / "bank.ev")) as db, ExitStack() as stack:
-        db._engine = sail
+        db.engines.use(sail)
         db.maintain()
         running, waiting = (
             stack.enter_context(maintainer(db.path, tmp_path / name)) for name in ("one", "other")

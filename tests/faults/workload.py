@@ -27,6 +27,7 @@ import pyarrow as pa
 from click.testing import CliRunner
 
 import everview as ev
+from everview.catalog import EPOCH, Epoch
 from everview.cli.main import main as main_command
 from everview.codec.keys import region_of
 from everview.codec.point import encode_key
@@ -221,8 +222,8 @@ def use(tell: Tell, path: str, go: str = "") -> None:
         tell_of("put", lambda: db.table("t").put({"id": 1, "op": 1, "text": "x"}))
         tell_of("get", lambda: db.table("t").get(1))
         tell_of("scan", lambda: list(db.table("t").scan()))
-        tell_of("shard", lambda: list(db.store.shard("s", 0).values()))
-        tell_of("fence", lambda: db.store.shard("s", 0).fence(1))
+        tell_of("shard", lambda: list(db.store.states.shard("s", 0).values()))
+        tell_of("fence", lambda: db.store.states.shard("s", 0).fence(1))
 
     try:
         db = ev.open(path)
@@ -280,7 +281,7 @@ def pin_on(tell: Tell, path: str, seed: int) -> None:
 def epochs(tell: Tell, path: str, number: int) -> None:
     """What a maintainer does: apply epochs to a shard, each once, and commit them."""
     db = ev.open(path)
-    shard = db.store.shard("s", 0)
+    shard = db.store.states.shard("s", 0)
     for epoch in range(1, number + 1):
         keys = [b"%d" % (epoch * n % 500) for n in range(300)]
         values = [b"%d " % epoch * 50] * 300
@@ -290,7 +291,7 @@ def epochs(tell: Tell, path: str, number: int) -> None:
             return pa.table({})
 
         shard.apply(epoch, 1, work)
-        db.store.store_documents({"epoch": {"number": epoch, "positions": {}}})
+        db.store.catalog.write({EPOCH: Epoch(epoch)})
         tell(epoch=epoch)
 
 

@@ -18,9 +18,10 @@ from everview.operators.threshold import ThresholdOperator
 from everview.operators.topk import TopKOperator
 from everview.plan.nodes import Node
 from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded.shard import EmbeddedShard
 from tests import shards
 from tests.operators.histories import Row, counted
+from tests.shards import new_shard
 
 Maintain = Callable[[Node, Iterable[list[pa.Table]]], tuple[list[Counter[Row]], int]]
 OPERATORS: dict[str, Any] = {
@@ -32,7 +33,7 @@ OPERATORS: dict[str, Any] = {
 
 
 class MemoryShard:
-    """What tests need of a `Shard`, with its state in memory."""
+    """What tests need of a `EmbeddedShard`, with its state in memory."""
 
     def __init__(self) -> None:
         self._state = MemoryState()
@@ -53,19 +54,19 @@ class MemoryShard:
 @pytest.fixture(scope="session", params=["memory", "embedded"])
 def shard(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Shard | MemoryShard]:
+) -> Iterator[EmbeddedShard | MemoryShard]:
     """One shard for all examples of all tests: to empty it is quicker than to make another."""
     if request.param == "memory":
         yield MemoryShard()
         return
     path = tmp_path_factory.mktemp("operators") / "store.ev"
     store = EmbeddedStore(str(path), create=True, durability="never")
-    yield store.shard("operator", 0, create=True)
+    yield new_shard(store, "operator", 0)
     store.close()
 
 
 @pytest.fixture(scope="session")
-def maintain(shard: Shard | MemoryShard) -> Maintain:
+def maintain(shard: EmbeddedShard | MemoryShard) -> Maintain:
     """Applies a node's operator to state that is empty at first, each step in a transaction.
 
     Gives the sum of its outputs after each step, and how many entries its state has in the end.
@@ -87,7 +88,7 @@ def maintain(shard: Shard | MemoryShard) -> Maintain:
     return maintained
 
 
-def empty(shard: Shard | MemoryShard) -> None:
+def empty(shard: EmbeddedShard | MemoryShard) -> None:
     if isinstance(shard, MemoryShard):
         shard.empty()
     else:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from everview.errors import Damaged
 from everview.operators.base import State
 from everview.operators.sink import ViewSink
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded.shard import EmbeddedShard
 from tests.operators.conftest import MemoryShard, empty
 from tests.operators.histories import (
     COLUMNS,
@@ -36,7 +36,9 @@ PASSING = st.lists(st.tuples(NAMES, st.integers(0, 2)), max_size=2)
 class View:
     """A sink over a shard that is empty at first."""
 
-    def __init__(self, shard: Shard | MemoryShard, key: tuple[str, ...] = EVERYTHING) -> None:
+    def __init__(
+        self, shard: EmbeddedShard | MemoryShard, key: tuple[str, ...] = EVERYTHING
+    ) -> None:
         self._sink = ViewSink(COLUMNS, key)
         self._shard = shard
         empty(shard)
@@ -62,7 +64,7 @@ class View:
 @settings(max_examples=50)
 @given(history=histories(), step=STEPS)
 def test_rows_are_the_sum_of_the_deltas(
-    shard: Shard | MemoryShard, history: History, step: int
+    shard: EmbeddedShard | MemoryShard, history: History, step: int
 ) -> None:
     view = View(shard)
     before: Counter[Row] = Counter()
@@ -75,7 +77,7 @@ def test_rows_are_the_sum_of_the_deltas(
         assert before == Counter(map(plain, rows))
 
 
-def test_a_keyed_row_is_replaced_at_once(shard: Shard | MemoryShard) -> None:
+def test_a_keyed_row_is_replaced_at_once(shard: EmbeddedShard | MemoryShard) -> None:
     view = View(shard, ("g",))
     old, new = ("a", 1, None, 1), ("a", 1, None, 2)
     view.apply(delta_of([(old, 1)]), 1)
@@ -93,7 +95,7 @@ def test_a_keyed_row_is_replaced_at_once(shard: Shard | MemoryShard) -> None:
 @example(steps=[({"a": 0}, []), ({}, [("a", 1)])], order=random.Random(0))
 @example(steps=[({"a": 0}, []), ({"a": 1}, [("a", 2)])], order=random.Random(0))
 def test_a_key_shows_the_row_that_stays_and_none_that_only_passes(
-    shard: Shard | MemoryShard,
+    shard: EmbeddedShard | MemoryShard,
     steps: list[tuple[dict[str, int | None], list[tuple[str, int]]]],
     order: random.Random,
 ) -> None:
@@ -111,14 +113,16 @@ def test_a_key_shows_the_row_that_stays_and_none_that_only_passes(
         assert view.rows(epoch) == Counter(there.values())
 
 
-def test_a_row_of_an_epoch_that_can_not_be_there_yet_is_damage(shard: Shard | MemoryShard) -> None:
+def test_a_row_of_an_epoch_that_can_not_be_there_yet_is_damage(
+    shard: EmbeddedShard | MemoryShard,
+) -> None:
     view = View(shard)
     view.apply(delta_of([(("a", 1, None, 1), 1)]), 3)
     with pytest.raises(Damaged, match="of epoch 3, but only 1 is committed"):
         view.rows(1)
 
 
-def test_rows_that_went_leave_nothing_behind(shard: Shard | MemoryShard) -> None:
+def test_rows_that_went_leave_nothing_behind(shard: EmbeddedShard | MemoryShard) -> None:
     view = View(shard, ("g",))
     rows: list[Row] = [(name, 1, None, 1) for name in ("a", "b", "c", "d" * 700)]
     view.apply(delta_of([(row, 1) for row in rows]), 1)
@@ -133,6 +137,6 @@ def test_rows_that_went_leave_nothing_behind(shard: Shard | MemoryShard) -> None
     assert len(view) == 1
 
 
-def test_a_row_that_is_not_there_can_not_go(shard: Shard | MemoryShard) -> None:
+def test_a_row_that_is_not_there_can_not_go(shard: EmbeddedShard | MemoryShard) -> None:
     with pytest.raises(Damaged, match="negative"):
         View(shard).apply(delta_of([(("a", 1, None, 1), -1)]), 1)

@@ -204,7 +204,7 @@ class Run:
 def run_case(case: Case, engine: Engine, path: Path) -> Outcome:
     """Where all views failed together, those that fail alone are named."""
     with ev.open(path, create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         outcome = Run(case, db).run()
     if len(case.queries) > 1 and any(one.place is None for one in outcome.failures):
         for place in range(len(case.queries)):

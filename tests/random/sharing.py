@@ -157,7 +157,7 @@ def run_set(seed: int, engine: Engine, path: Path, views: int = 6, epochs: int =
     live: dict[str, str] = {}
     duck = Duck()
     with ev.open(path, create=True) as db, pytest.MonkeyPatch.context() as patched:
-        db._engine = engine
+        db.engines.use(engine)
         if chance.random() < 0.7:  # then only the engine folds
             patched.setattr(rules, "RULES", tuple(_without_folding()))
         for table in sets.tables:

@@ -9,6 +9,7 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
+from tests.records import record_of
 
 VIEWS = {
     "spend": "SELECT who, sum(n) AS n FROM orders GROUP BY who",
@@ -21,7 +22,7 @@ VIEWS = {
 @pytest.fixture
 def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.create_table("orders", {"id": "INT", "who": "STRING", "n": "INT"}, key="id")
         people = db.create_table("people", {"who": "STRING", "city": "STRING"}, key="who")
         people.put([{"who": "a", "city": "x"}, {"who": "b", "city": "y"}])
@@ -33,7 +34,7 @@ def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
 
 
 def states(db: ev.Database) -> dict[str, object]:
-    return {name: db.store.document(f"view/{name}") for name in VIEWS}
+    return {name: record_of(db, name) for name in VIEWS}
 
 
 def test_views_go_on_over_rows_of_all_versions(shop: ev.Database) -> None:

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
+from everview.catalog import CHANGES
 from everview.engines.engine import Engine
 from everview.errors import UnsupportedSql
-from everview.maintain import maintainer
+from everview.maintain import epochs
 from everview.programs.turns import turn
 from everview.programs.workers import Step, Task, _once
+from tests.records import record_of
 
 SPEND = """SELECT city, count(*) AS n, sum(amount) AS total
            FROM orders JOIN customers ON customer = customers.id GROUP BY city"""
@@ -27,7 +29,7 @@ COSTS = ("rows_in", "rows_out", "reads", "writes")
 def shop(engine: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     """Four customers in two cities, and two orders of each."""
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.create_table("customers", {"id": "INT", "city": "STRING"}, key="id")
         db.create_table("orders", {"id": "INT", "customer": "INT", "amount": "INT"}, key="id")
         db.table("customers").put([{"id": i, "city": "ab"[i % 2]} for i in range(4)])
@@ -62,8 +64,6 @@ def costs(document: dict[str, Any]) -> tuple[int, ...]:
 
 
 def test_rows_reads_and_writes_are_those_of_the_changes(shop: ev.Database) -> None:
-    view = shop.store.document("view/spend")
-    assert view is not None
     assert shop.explain("spend", json=True, analyze=True)["analysis"]["epochs"] == []
     found = work(shop)
     # all rows of both sides go in and are written, 8 pairs come out; where there is no state yet,
@@ -87,7 +87,7 @@ def test_rows_reads_and_writes_are_those_of_the_changes(shop: ev.Database) -> No
     assert found["orders"] == {"changes": 2}
     assert found["customers"] == {"changes": 1}
     assert found["project"] is None
-    shards = len(view["shards"])
+    shards = len(record_of(shop, "spend").shards)
     assert found["join"]["skew"] in (4 / 5 * shards, shards), "four rows are of one customer"
     assert found["view"]["skew"] == shards, "all rows are of one city"
     shares = [found[kind]["share"] for kind in ("join", "aggregate", "view")]
@@ -116,12 +116,11 @@ def test_any_process_shows_the_same_and_what_is_not_committed_is_not_shown(
         def crash(*_: Any) -> None:
             raise RuntimeError("before the commit")
 
-        patched.setattr(maintainer, "with_changes", crash)
+        patched.setattr(epochs, "with_changes", crash)
         with pytest.raises(RuntimeError, match="before the commit"):
             shop.maintain()
-    view = shop.store.document("view/spend")
-    assert view is not None
-    shards = shop.store.work(view["states"]["view"], view["shards"]).values()
+    view = record_of(shop, "spend")
+    shards = [shop.store.states.shard(view.rows, number).work() for number in view.shards]
     assert max(one.epoch for shard in shards for one in shard.epochs) == 3, "it was applied"
     assert work(shop) == before
     shop.maintain()
@@ -162,7 +161,7 @@ def test_only_epochs_of_which_all_is_known_are_shown(shop: ev.Database) -> None:
     assert "· shared with spend" in shop.explain("rich", analyze=True)
     for view in ("spend", "rich"):
         shop.sql(f"DROP VIEW {view}")
-    assert [*shop.store.documents("changes/")] == ["changes/orders"], "one is still read"
+    assert [*shop.store.catalog.all(CHANGES)] == [CHANGES["orders"]], "one is still read"
 
 
 def test_what_has_no_epochs_says_so(shop: ev.Database) -> None:
@@ -178,8 +177,9 @@ def test_what_has_no_epochs_says_so(shop: ev.Database) -> None:
 
 
 def test_waiting_for_a_turn_is_not_an_operator_s_time(db: ev.Database) -> None:
-    shard = db.store.shard("state", 0, create=True)
-    task = Task(Step(db.path, "interval", (0,), 1, 2, {}, {}), "", "state", ())
+    db.store.states.create("state", [0])
+    shard = db.store.states.shard("state", 0)
+    task = Task(Step(db.store.address, (0,), 1, 2, {}, {}), "", "state", ())
     result = pa.table({"n": [1, 2, 3]})
     applying = threading.Thread(target=_once, args=(task, 0, 7, lambda state: (result, 3)))
     with turn:

@@ -33,7 +33,7 @@ def processes(sail: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process
 @pytest.fixture
 def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.create_table("a", {"id": "INT", "k": "INT", "x": "DECIMAL(38,0)"}, key="id")
         db.create_table("b", {"k": "INT", "name": "STRING"}, key="k")
         db.table("b").put([{"k": k, "name": "xy"[k % 2]} for k in range(10)])

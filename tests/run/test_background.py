@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.catalog import EPOCH, Epoch
 from everview.engines.engine import Engine
 from everview.errors import DatabaseError, StoreFull
 from everview.maintain import background
-from everview.maintain.background import Maintainer
-from everview.maintain.maintainer import Report
-from everview.stores.embedded.lease import WORK
+from everview.maintain.background import BackgroundMaintainer
+from everview.maintain.report import Report
+from everview.stores.base import WORK
 
 LONG = 60
 
@@ -26,7 +27,7 @@ LONG = 60
 @pytest.fixture
 def either(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         create(db)
         yield db
 
@@ -80,7 +81,7 @@ def test_views_follow_inside_the_block_and_have_all_at_its_end(either: ev.Databa
 def test_a_view_is_dropped_and_another_maintains_while_changes_never_cease(
     shop: ev.Database, sail: Engine
 ) -> None:
-    shop._engine = sail
+    shop.engines.use(sail)
     shop.sql("CREATE MATERIALIZED VIEW other AS SELECT id FROM orders")
     ended = threading.Event()
 
@@ -137,8 +138,8 @@ class Looks:
             raise self.error
         return Report()
 
-    def maintainer(self, every: float = LONG) -> Maintainer:
-        return Maintainer(None, None, every)  # type: ignore[arg-type]
+    def maintainer(self, every: float = LONG) -> BackgroundMaintainer:
+        return BackgroundMaintainer(None, None, every)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -187,14 +188,14 @@ def test_an_error_of_the_block_comes_first_and_leaves_out_the_last_look(looks: L
 
 def test_the_last_look_ends_though_others_go_on_writing(db: ev.Database) -> None:
     table = db.create_table("t", {"id": "INT"}, "id", regions=1)
-    db.store.store_documents({"epoch": {"number": 1, "positions": {"t": {"0": 0}}}})
-    maintainer = Maintainer(db.store, None)  # type: ignore[arg-type]
+    db.store.catalog.write({EPOCH: Epoch(1, {"t": {0: 0}})})
+    maintainer = BackgroundMaintainer(db.store, None)  # type: ignore[arg-type]
     assert maintainer.goes_on()
     table.put({"id": 1})
     maintainer._ended = datetime.now(UTC)
     maintainer._ending.set()
     assert maintainer.goes_on(), "a change from inside the block"
-    db.store.store_documents({"epoch": {"number": 2, "positions": {"t": {"0": 1}}}})
+    db.store.catalog.write({EPOCH: Epoch(2, {"t": {0: 1}})})
     table.put({"id": 2})
     assert not maintainer.goes_on(), "a change from after it"
 
@@ -217,7 +218,7 @@ def test_a_view_is_loaded_though_changes_never_cease(
             self.loaded_at = self.epochs
 
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         create(db)
         db.maintain()
         db.sql("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM orders")

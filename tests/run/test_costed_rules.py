@@ -93,7 +93,7 @@ def shop(
     monkeypatch.setattr(workers, "FEW_CHANGES", 30)  # more are spread over several partitions
     rng = np.random.default_rng(7)
     with ev.open(tmp_path / "shop.ev", create=True, engine=engine.name) as db:  # type: ignore[arg-type]
-        db._engine = engine
+        db.engines.use(engine)
         for name, columns in TABLES.items():
             db.create_table(name, columns, key="id")
         for name, count in (

@@ -13,14 +13,14 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
-from everview.maintain import cut, maintainer
+from everview.maintain import cut, run
 from everview.stores.embedded import log
 
 
 @pytest.fixture
 def db(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
-        db._engine = sail
+        db.engines.use(sail)
         for name in ("a", "b"):
             db.create_table(name, {"id": "INT", "n": "INT"}, key="id", regions=3)
         yield db
@@ -86,16 +86,16 @@ def test_a_table_that_a_new_view_brings_is_as_of_the_same_moment(
     db.table("b").put({"id": 1, "n": 1})
     db.maintain()
     create(db, "b")
-    original = maintainer._load_new
+    original = run.load_new
 
     def later(*args: object) -> bool:
         """When the epochs before a load are done, more is written."""
-        monkeypatch.setattr(maintainer, "_run_epochs", lambda *_: True)
+        monkeypatch.setattr(run, "run_epochs", lambda *_: True)
         for name in ("a", "b"):
             db.table(name).put({"id": 2, "n": 2})
         return original(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(maintainer, "_load_new", later)
+    monkeypatch.setattr(run, "load_new", later)
     db.maintain()
     with db.pin() as at:
         assert (last(at, "a"), last(at, "b")) == (1, 1)

@@ -16,7 +16,7 @@ def test_views_are_maintained_at_any_durability(
     spark: Engine, sail: Engine, tmp_path: Path, durability: Literal["never", "always"]
 ) -> None:
     with ev.open(tmp_path / "test.ev", create=True, durability=durability) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, x INT)")
         db.sql("CREATE MATERIALIZED VIEW v AS SELECT sum(x) AS s FROM t")
         db.table("t").put([{"id": 1, "x": 2}, {"id": 2, "x": 3}])

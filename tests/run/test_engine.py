@@ -208,7 +208,7 @@ def test_ctrl_c_interrupts_python_and_leaves_sail_running(sail: Engine) -> None:
 
 
 def test_a_table_read_twice_with_two_filters_is_read_right(db: ev.Database, spark: Engine) -> None:
-    db._engine = spark
+    db.engines.use(spark)
     table = db.create_table("t", {"id": "INT", "x": "INT"}, key="id")
     table.put([{"id": i, "x": x} for i, x in enumerate([-100, 1, 2, 3])])
     above = "SELECT count(*) AS n FROM t WHERE x > (SELECT avg(x) FROM t WHERE x > 0)"
@@ -253,13 +253,13 @@ def forgetful(request, spark, connect_port, monkeypatch):
 
 @pytest.fixture
 def sums(db, orders, spark):
-    db._engine = spark
+    db.engines.use(spark)
     db.sql("CREATE MATERIALIZED VIEW sums AS SELECT who, sum(n) AS total FROM Orders GROUP BY who")
     return db.view("sums")
 
 
 def test_views_go_on_when_a_session_has_ended(db, orders, sums, forgetful):
-    db._engine = forgetful
+    db.engines.use(forgetful)
     db.maintain()
     forgetful.session.client.release_session()
     orders.delete([9])

@@ -29,7 +29,7 @@ def events(tmp_path: Path, sail: Engine, spark: Engine) -> Iterator[ev.Database]
 
 def database(path: Path, engine: Engine) -> Iterator[ev.Database]:
     with ev.open(path / "events.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.sql("CREATE TABLE events (id INT PRIMARY KEY, epoch BIGINT, text STRING)")
         db.sql("INSERT INTO events VALUES (1, 5, NULL)")
         db.sql("CREATE MATERIALIZED VIEW number AS SELECT count(*) AS n FROM events")

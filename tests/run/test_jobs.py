@@ -16,7 +16,9 @@ from everview.engines.engine import Engine
 from everview.plan.nodes import Filter, Node, Source
 from everview.programs import programs, workers
 from everview.programs.program import Program
+from everview.programs.step import Step
 from everview.schema import Column
+from tests.records import all_states
 
 LEVELS = 9  # each reads the one before twice
 NESTED = (
@@ -30,7 +32,7 @@ NESTED = (
 @pytest.fixture
 def db(engine: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
         db.table("t").put([{"k": k, "g": k % 5, "x": k % 3} for k in range(40)])
         yield db
@@ -101,10 +103,9 @@ def test_parts_of_one_query_that_are_read_twice(
         for view in ("v", "w"):
             assert db.verify(view).equal
         change(db, chance)
-    left = {
-        state for one in ("v", "w") for state in db.store.document(f"view/{one}")["states"].values()
-    }  # type: ignore[index]
-    assert {*db.store.states()} == left, "what went from job to job in a load is gone"
+    assert {*db.store.states.names()} == all_states(db), (
+        "what went from job to job in a load is gone"
+    )
 
 
 def test_each_operator_is_run_once(
@@ -119,7 +120,7 @@ def test_each_operator_is_run_once(
     monkeypatch.setitem(workers._KINDS, "operator", operated)
     monkeypatch.setattr(programs, "jobs", _always(programs.jobs))
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
         create_chain(db)
         db.maintain()
@@ -144,7 +145,7 @@ def test_a_process_that_ends_between_two_jobs(
 ) -> None:
     """The epoch is run again: what was run ahead is not, and gives what it gave."""
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
         create_chain(db)
         db.maintain()
@@ -235,5 +236,5 @@ def test_frames_of_deep_plans_are_made(sail: Engine) -> None:
     plan: Node = Source((column,), "t", ("id",))
     for i in range(500):
         plan = Filter((column,), plan, f"id > {i}")
-    step = workers.Step("db", "never", (0,), 1, 1, {"t": {0: 0}}, {"t": {0: 1}})
+    step = Step("db", (0,), 1, 1, {"t": {0: 0}}, {"t": {0: 1}})
     assert Program(sail.session, step, {}).frame(plan) is not None

@@ -11,11 +11,11 @@ import pytest
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed
-from everview.maintain.maintainer import alone
 from everview.plan import rules
 from everview.plan.rules import fold_what_is_empty
 from everview.programs import left_out, workers
 from everview.programs.program import Program
+from tests.records import change_record
 
 SHOWN = "SELECT t.k1, t.k2, u.k FROM t FULL JOIN u ON"
 BELOW = f"{SHOWN} t.k1 < u.k"
@@ -31,7 +31,7 @@ def unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def database(path: Path, engine: Engine) -> Iterator[ev.Database]:
     with ev.open(path / "pairs.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.sql("CREATE TABLE t (k1 INT, k2 INT, PRIMARY KEY (k1, k2))")
         db.sql("CREATE TABLE u (k INT PRIMARY KEY)")
         db.sql("INSERT INTO t VALUES (1, 0), (2, 0)")
@@ -181,11 +181,7 @@ def test_an_operator_that_is_skipped_once_is_run_alone(
 def test_views_from_before_operators_noted_their_end_are_made_anew(pairs: ev.Database) -> None:
     create(pairs, sums="SELECT k2, sum(k1) AS total FROM t GROUP BY k2")
     pairs.maintain()
-    document = pairs.store.document("view/sums")
-    assert document is not None
-    old = {name: value for name, value in document.items() if name != "noted"}
-    with alone(pairs.store) as token:
-        pairs.store.store_documents({"view/sums": old}, token)
+    change_record(pairs, "sums", noted=False)
     assert pairs.maintain().loaded == ["sums"]
     assert pairs.maintain().loaded == []
     assert rows(pairs, "sums") == [(0, 3)]

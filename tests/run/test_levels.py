@@ -26,7 +26,7 @@ class States(Watcher):
 
 def test_a_complete_view_shows_every_change_in_order(sail: Engine, tmp_path: Path) -> None:
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         table = db.create_table("t", {"id": "INT", "n": "INT"}, key="id")
         other = db.create_table("other", {"id": "INT", "n": "INT"}, key="id")
         db.sql("CREATE MATERIALIZED VIEW each WITH (consistency = 'complete') AS "

@@ -9,12 +9,17 @@ from typing import Any
 import pyarrow as pa
 
 import everview as ev
-from everview.maintain.maintainer import Report, _rows_of, _run_epoch, alone
-from everview.maintain.recovery import epoch_document
+from everview.catalog import EPOCH, INTENT, VIEWS, Epoch
+from everview.maintain.epochs import _run_epoch
+from everview.maintain.loads import _rows_of
+from everview.maintain.maintainer import Maintainer
+from everview.maintain.report import Report
+from everview.maintain.views import alone
 from everview.plan.nodes import Join, Project, Source
 from everview.programs.workers import Step
 from everview.schema import Column
 from everview.stores.base import OF_VIEWS
+from tests.records import a_view
 
 
 def test_an_epoch_that_was_begun_moves_no_table_back(tmp_path: Path) -> None:
@@ -26,27 +31,26 @@ def test_an_epoch_that_was_begun_moves_no_table_back(tmp_path: Path) -> None:
         return 0
 
     engine: Any = SimpleNamespace(programs=SimpleNamespace(run=run))
-    view = {"name": "v", "tables": ["t", "u"], "consistency": "strong", "status": "live"}
-    view |= {"shards": [0], "states": {"view": "s"}}
+    view = a_view(tables=("t", "u"), states={"view": "s"}, status="live")
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
         for name in ("t", "u"):
             table = db.create_table(name, {"id": "INT"}, "id", regions=1)
             table.put([{"id": i} for i in range(5)])
             db.store.register(name, OF_VIEWS, {0: 0})
-        db.store.store_documents(
+        db.store.catalog.write(
             {
-                "view/v": view,
-                "epoch": epoch_document(1, {"t": {0: 5}, "u": {0: 1}}, 0),
-                "intent": epoch_document(2, {"t": {0: 3}, "u": {0: 2}}, 0),
+                VIEWS["v"]: view,
+                EPOCH: Epoch(1, {"t": {0: 5}, "u": {0: 1}}),
+                INTENT: Epoch(2, {"t": {0: 3}, "u": {0: 2}}),
             }
         )
         with alone(db.store) as token:
-            assert _run_epoch(db.store, engine, token, Report())
+            assert _run_epoch(Maintainer(db.store, engine, token, Report()), [view])
         (step,) = steps
         assert step.end == {"t": {0: 5}, "u": {0: 2}}
-        epoch = db.store.document("epoch")
+        epoch = db.store.catalog.get(EPOCH)
         assert epoch is not None
-        assert epoch["positions"] == {"t": {"0": 5}, "u": {"0": 2}}
+        assert epoch.positions == {"t": {0: 5}, "u": {0: 2}}
 
 
 def test_rows_of_a_view_are_not_read_where_they_have_to_lie_as_those_of_its_plan() -> None:

@@ -37,7 +37,7 @@ ROWS: list[dict[str, Any]] = [
 @pytest.fixture
 def shop(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.sql(
             "CREATE TABLE things (id BIGINT, tags ARRAY<STRING>, spot STRUCT<x: DOUBLE, "
             "days: ARRAY<DATE>>, prices MAP<STRING, DECIMAL(12,2)>, PRIMARY KEY (id)) "

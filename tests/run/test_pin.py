@@ -12,13 +12,14 @@ import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import ReadOnly, TableNotFound, ViewNotFound
 from everview.maintain import maintainer
+from tests.records import change_record
 
 
 @pytest.fixture
 def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     """Ten orders that the views have, and a table that none reads."""
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.create_table("orders", {"id": "INT", "who": "STRING", "n": "INT"}, key="id")
         db.create_table("notes", {"id": "INT", "text": "STRING"}, key="id")
         db.sql("CREATE MATERIALIZED VIEW spend AS SELECT who, sum(n) AS n FROM orders GROUP BY who")
@@ -126,9 +127,7 @@ def test_logs_are_trimmed_when_views_have_them(
 def test_a_view_whose_load_failed_keeps_no_one_from_reading(shop: ev.Database) -> None:
     """Its state may be gone already, while its document still says where it was."""
     shop.sql("CREATE MATERIALIZED VIEW noted AS SELECT * FROM notes")
-    noted = shop.store.document("view/noted")
-    assert noted is not None
-    shop.store.store_documents({"view/noted": noted | {"states": {"view": "gone"}}})
+    change_record(shop, "noted", states={"view": "gone"})
     with shop.pin() as at:
         assert at.view("spend").get("a") == {"who": "a", "n": 5}
         assert list(at.view("noted").scan()) == []

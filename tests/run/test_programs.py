@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 
 import everview as ev
+from everview.catalog import VIEWS
 from everview.engines.engine import Engine
-from everview.maintain.maintainer import alone
+from everview.maintain.views import alone
 from everview.programs import programs, workers
 from everview.programs.workers import Step
+from tests.records import record_of
 
 
 @pytest.mark.parametrize("few", [0, 20_000], ids=["spread", "in one partition"])
@@ -30,7 +33,7 @@ def test_a_program_is_run_again(
 
     monkeypatch.setattr(programs, "Program", counted)
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         a = db.create_table("a", {"id": "INT", "k": "INT"}, key="id")
         b = db.create_table("b", {"k": "INT", "name": "STRING"}, key="k")
         db.sql(
@@ -64,7 +67,7 @@ def followed(db: ev.Database) -> ev.Table:
 
 def test_a_job_that_does_not_say_its_epoch_does_nothing(engine: Engine, tmp_path: Path) -> None:
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         followed(db)
         made = next(reversed(engine.programs._made.values()))
         with pytest.raises(PySparkException, match="doesn't say for which"):
@@ -77,21 +80,21 @@ def test_a_program_is_made_anew_when_an_operator_keeps_its_state_elsewhere(
 ) -> None:
     """As after a maintainer was superseded in the middle of a write."""
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         table = followed(db)
         with alone(db.store) as token:
-            view = db.store.document("view/v") or {}
-            (operator,) = view["states"].keys() - {"view"}
+            view = record_of(db, "v")
+            ((operator, old),) = view.operators.items()
             states = tmp_path / "t.ev" / "state"
-            old = view["states"][operator]
             shutil.copytree(states / old, states / "moved")
-            moved = view | {"states": view["states"] | {operator: "moved"}}
-            db.store.store_documents({"view/v": moved}, token)
-        before = db.store.work(old, view["shards"])
+            moved = replace(view, states={**view.states, operator: "moved"})
+            db.store.catalog.write({VIEWS["v"]: moved}, token)
+        before = [db.store.states.shard(old, number).work() for number in view.shards]
         table.put([{"id": 2}])
         assert not db.maintain().failed
         assert [row["n"] for row in db.view("v").scan()] == [2]
-        assert db.store.work(old, view["shards"]) == before, "nobody wrote there any more"
+        after = [db.store.states.shard(old, number).work() for number in view.shards]
+        assert after == before, "nobody wrote there any more"
 
 
 def test_a_program_that_failed_is_not_run_again(
@@ -99,7 +102,7 @@ def test_a_program_that_failed_is_not_run_again(
 ) -> None:
     """A task of its job may go on, and must not find the step of another job."""
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         table = followed(db)
         failed = next(reversed(sail.programs._made.values())).name
         asked: list[str | Step] = []
@@ -121,6 +124,6 @@ def test_a_program_that_failed_is_not_run_again(
 
 
 def test_a_step_comes_back_from_its_text() -> None:
-    step = Step("db", "never", (3, 1), 2, 7, {"t": {0: 5, 1: 2**62}}, {"t": {0: 6, 1: 2**62}})
+    step = Step("db", (3, 1), 2, 7, {"t": {0: 5, 1: 2**62}}, {"t": {0: 6, 1: 2**62}})
     assert Step.from_json(step.to_json()) == step
     assert step.changes == 1

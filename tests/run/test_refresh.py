@@ -33,7 +33,7 @@ def shop_on_spark(spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
 
 def opened(engine: Engine, path: Path) -> Iterator[ev.Database]:
     with ev.open(path / "shop.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.sql("CREATE TABLE parts (id BIGINT PRIMARY KEY, parent BIGINT, name STRING)")
         db.sql("CREATE TABLE others (id BIGINT PRIMARY KEY)")
         yield db

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import everview as ev
+from everview.catalog import REPLACEMENTS, VIEWS
 from everview.engines.engine import Engine
 from everview.errors import InUse, InvalidSql, TableExists, UnsupportedSql, ViewNotFound
+from tests.records import all_states
 
 SPEND = "SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer"
 BEST = "SELECT customer, total FROM spend WHERE total > 50"
@@ -19,7 +21,7 @@ BEST = "SELECT customer, total FROM spend WHERE total > 50"
 @pytest.fixture
 def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
         db.sql("CREATE TABLE names (customer STRING PRIMARY KEY, name STRING)")
         db.table("orders").put([{"id": i, "customer": f"c{i % 4}", "amount": i} for i in range(20)])
@@ -39,7 +41,7 @@ def order(db: ev.Database, number: int, amount: int) -> None:
 
 
 def test_the_old_view_is_read_and_maintained_until_the_new_one_is_loaded(shop: ev.Database) -> None:
-    states = set(shop.store.states())
+    states = set(shop.store.states.names())
     replaced = shop.sql(
         "CREATE OR REPLACE MATERIALIZED VIEW Spend AS SELECT customer, name, total, n FROM "
         f"({SPEND}) LEFT JOIN names USING (customer)"
@@ -68,14 +70,10 @@ def test_the_old_view_is_read_and_maintained_until_the_new_one_is_loaded(shop: e
     assert shop.verify("spend").equal
     assert shop.verify("best").equal
     assert [view["status"] for view in shop.sql("SHOW VIEWS")] == ["live", "live"]
-    kept = {
-        state
-        for view in shop.store.documents("view/").values()
-        for state in view["states"].values()
-    }
-    assert set(shop.store.states()) == kept
+    kept = all_states(shop)
+    assert set(shop.store.states.names()) == kept
     assert kept & states, "the sums are those of before"
-    assert not shop.store.documents("replacement/")
+    assert not shop.store.catalog.all(REPLACEMENTS)
 
 
 def test_readers_see_either_and_never_neither_while_changes_go_on(shop: ev.Database) -> None:
@@ -98,7 +96,7 @@ def test_readers_see_either_and_never_neither_while_changes_go_on(shop: ev.Datab
         reader.start()
         for number in range(8):
             shop.sql(f"CREATE OR REPLACE MATERIALIZED VIEW spend AS {forms[number % 2 - 1]}")
-            while shop.store.documents("replacement/"):
+            while shop.store.catalog.all(REPLACEMENTS):
                 order(shop, 200 + number, number)
     ended.set()
     reader.join()
@@ -115,7 +113,7 @@ def test_one_that_others_could_not_read_any_more_is_refused(shop: ev.Database) -
         shop.sql(
             "CREATE OR REPLACE VIEW spend AS SELECT customer, count(*) AS n FROM orders GROUP BY 1"
         )
-    assert not shop.store.documents("replacement/")
+    assert not shop.store.catalog.all(REPLACEMENTS)
     shop.sql("DROP VIEW best")
     shop.sql(
         "CREATE OR REPLACE VIEW spend AS SELECT customer, count(*) AS n FROM orders GROUP BY 1"
@@ -135,8 +133,7 @@ def test_a_definition_that_fails_leaves_the_view_as_it_was(shop: ev.Database) ->
     assert shop.maintain().failed == {}
     assert rows(shop, "best") == [("c1", 1045), ("c3", 55)]
     assert "not replaced: " in str(shop.explain("spend"))
-    documents = shop.store.documents("view/").values()
-    assert set(shop.store.states()) == {s for v in documents for s in v["states"].values()}
+    assert set(shop.store.states.names()) == all_states(shop)
 
     shop.table("orders").delete([0])
     shop.sql("CREATE OR REPLACE VIEW spend AS SELECT customer, 7 DIV amount AS total FROM orders")
@@ -196,21 +193,21 @@ def test_a_view_whose_replacement_waits(shop: ev.Database) -> None:
     assert rows(shop, "spent")[0] == ("c0", 40, 5)
     shop.sql(f"CREATE OR REPLACE VIEW spent AS {SPEND}")
     shop.sql("DROP VIEW spent CASCADE")
-    assert shop.store.documents("replacement/") == {}
-    assert shop.store.states() == []
+    assert shop.store.catalog.all(REPLACEMENTS) == {}
+    assert shop.store.states.names() == []
 
 
 def test_a_renamed_view_goes_on_and_so_do_those_that_read_it(shop: ev.Database) -> None:
     shop.sql("CREATE VIEW few AS SELECT count(*) AS n FROM best")
     shop.maintain()
-    states = shop.store.states()
+    states = shop.store.states.names()
     shop.sql("ALTER MATERIALIZED VIEW spend RENAME TO spent")
     shop.sql("ALTER VIEW Best RENAME TO better")
     with pytest.raises(ViewNotFound):
         shop.view("spend")
     order(shop, 100, 1000)
     assert shop.maintain().loaded == []
-    assert shop.store.states() == states
+    assert shop.store.states.names() == states
     assert rows(shop, "spent")[1] == ("c1", 1045, 6)
     assert rows(shop, "better") == [("c1", 1045), ("c3", 55)]
     assert all(shop.verify(view).equal for view in shop.views())
@@ -248,10 +245,11 @@ def test_a_renamed_view_goes_on_and_so_do_those_that_read_it(shop: ev.Database) 
 def test_what_can_not_be_is_refused_and_nothing_changes(
     shop: ev.Database, statement: str, error: type[Exception], message: str
 ) -> None:
-    before = shop.store.documents("")
+    before = shop.store.catalog.all(VIEWS)
     with pytest.raises(error, match=message):
         shop.sql(statement)
-    assert shop.store.documents("") == before
+    assert shop.store.catalog.all(VIEWS) == before
+    assert shop.store.catalog.all(REPLACEMENTS) == {}
 
 
 def test_one_that_may_be_there_already(shop: ev.Database) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
-from everview.stores.embedded.state import Shard
+from everview.stores.embedded.shard import EmbeddedShard
 
 
 def test_each_shard_is_loaded_once(
@@ -20,13 +20,13 @@ def test_each_shard_is_loaded_once(
     that has all rows in one shard: a second load would take the place of the first."""
     loaded: list[str] = []
 
-    def load(shard: Shard, *arguments: Any, found: Any = Shard.load) -> pa.Table:
-        loaded.append(shard._environment.path)
+    def load(shard: EmbeddedShard, *arguments: Any, found: Any = EmbeddedShard.load) -> pa.Table:
+        loaded.append(shard.environment.path)
         return found(shard, *arguments)
 
-    monkeypatch.setattr(Shard, "load", load)
+    monkeypatch.setattr(EmbeddedShard, "load", load)
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT)")
         db.table("t").put([{"id": i, "a": i} for i in range(20)])
         first = "SELECT a FROM t ORDER BY a LIMIT 3"

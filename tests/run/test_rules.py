@@ -88,7 +88,7 @@ def db(
     if engine.name == "spark" and not request.config.getoption("--long"):
         pytest.skip("Spark takes a minute: make test-all")
     with ev.open(tmp_path / "shop.ev", create=True) as database:
-        database._engine = engine
+        database.engines.use(engine)
         database.sql(
             "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer INT, amount DECIMAL(12,2), "
             "quantity INT, f DOUBLE) WITH (regions = 2)"

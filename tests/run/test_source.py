@@ -301,7 +301,7 @@ def test_a_view_reads_as_of_one_epoch(engine, db):
     table = db.create_table("orders", {"id": "INT", "who": "STRING", "n": "DECIMAL(9,2)"}, key="id")
     table.put([{"id": i, "who": f"p{i % 7}", "n": i} for i in range(100)])
     db.sql("CREATE MATERIALIZED VIEW Spend AS SELECT who, sum(n) AS total FROM orders GROUP BY who")
-    db._engine = engine
+    db.engines.use(engine)
     db.maintain()
     read = reader(engine, db).load("spend")
     assert read.toArrow().schema == db.view("spend").schema

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import everview as ev
+from everview.catalog import EPOCH
 from everview.engines.engine import Engine
 from everview.errors import (
     Damaged,
@@ -21,7 +23,9 @@ from everview.errors import (
     ViewNotFound,
 )
 from everview.spark.source import EverviewDataSource
-from everview.stores.embedded import EmbeddedStore, pinned
+from everview.stores.embedded import pinned
+from everview.stores.embedded.states import EmbeddedStates
+from tests.records import record_of
 
 ROWS = [{"who": "a", "n": 5}, {"who": "b", "n": 5}]
 SPEND = "SELECT who, sum(n) AS n FROM orders GROUP BY who"
@@ -30,7 +34,7 @@ SPEND = "SELECT who, sum(n) AS n FROM orders GROUP BY who"
 @pytest.fixture
 def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.create_table("orders", {"id": "INT", "who": "STRING", "n": "INT"}, key="id")
         db.create_table("notes", {"id": "INT"}, key="id")
         db.table("orders").put([{"id": i, "who": "ab"[i % 2], "n": 1} for i in range(10)])
@@ -47,16 +51,16 @@ class Meanwhile:
         self.done = 0
         self._work: list[Callable[[], object]] = []
         self._shards = 0
-        shard = EmbeddedStore.shard
+        shard = EmbeddedStates.shard
 
-        def late(store: EmbeddedStore, *given: Any, **named: Any) -> Any:
+        def late(states: EmbeddedStates, *given: Any) -> Any:
             self._shards += 1
             if self._shards == 2 and self._work:
                 self.done += 1
                 self._work.pop()()
-            return shard(store, *given, **named)
+            return shard(states, *given)
 
-        monkeypatch.setattr(EmbeddedStore, "shard", late)
+        monkeypatch.setattr(EmbeddedStates, "shard", late)
 
     def __call__(self, *work: Callable[[], object]) -> None:
         self._work, self._shards = list(work), 0
@@ -94,7 +98,7 @@ def made_anew(db: ev.Database, readonly: bool) -> Callable[[], object]:
     def make() -> None:
         if readonly:
             with ev.open(db.path) as other:
-                other._engine = db._engine
+                other.engines.use(db.engine)
                 other.sql(f"CREATE OR REPLACE VIEW spend AS {SPEND}")
                 other.maintain()
         else:
@@ -178,9 +182,7 @@ def test_spark_is_told_that_a_view_has_other_columns_now(
 
 def test_state_that_is_gone_while_its_view_is_not_is_told(shop: ev.Database) -> None:
     """Once: nothing will change by waiting."""
-    document = shop.store.document("view/spend")
-    assert document is not None
-    shop.store.drop_state(document["states"]["view"])
+    shop.store.states.drop(record_of(shop, "spend").rows)
     for read in READS.values():
         with pytest.raises(Damaged, match="gone"):
             read(shop)
@@ -190,15 +192,15 @@ def test_a_pin_that_never_finds_one_epoch_gives_up(
     shop: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pinned, "PATIENCE", 0.0)
-    shard = EmbeddedStore.shard
+    shard = EmbeddedStates.shard
 
-    def commit(store: EmbeddedStore, *given: Any, **named: Any) -> Any:
-        epoch = shop.store.document("epoch")
+    def commit(states: EmbeddedStates, *given: Any) -> Any:
+        epoch = shop.store.catalog.get(EPOCH)
         assert epoch is not None
-        shop.store.store_documents({"epoch": epoch | {"number": epoch["number"] + 1}})
-        return shard(store, *given, **named)
+        shop.store.catalog.write({EPOCH: replace(epoch, number=epoch.number + 1)})
+        return shard(states, *given)
 
-    monkeypatch.setattr(EmbeddedStore, "shard", commit)
+    monkeypatch.setattr(EmbeddedStates, "shard", commit)
     with pytest.raises(DatabaseError, match="changed again and again"):
         pin_all(shop)
 
@@ -210,9 +212,7 @@ def test_a_maintainer_notices_that_its_database_was_deleted(shop: ev.Database) -
 
 
 def test_state_that_was_deleted_under_a_maintainer_stops_its_view_alone(shop: ev.Database) -> None:
-    document = shop.store.document("view/spend")
-    assert document is not None
-    shutil.rmtree(Path(shop.path, "state", document["states"]["view"]))
+    shutil.rmtree(Path(shop.path, "state", record_of(shop, "spend").rows))
     shop.table("orders").put({"id": 100, "who": "a", "n": 1})
     report = shop.maintain()
     assert report.failed.keys() == {"spend"}

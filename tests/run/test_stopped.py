@@ -31,7 +31,7 @@ def shop(sail: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
 def two_views(directory: Path, engine: Engine) -> Iterator[ev.Database]:
     """Two views over the same table, both current; one will not bear large amounts."""
     with ev.open(directory / "shop.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
         db.table("orders").put(
             [

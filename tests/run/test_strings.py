@@ -19,7 +19,7 @@ LENGTHS = (-(2**31), -1, 0, 2, 2**31 - 1, None)
 
 def test_parts_of_strings_are_those_that_spark_gives(sail: Engine, tmp_path: Path) -> None:
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
-        db._engine = sail
+        db.engines.use(sail)
         columns = {"id": "INT", "s": "STRING", "n": "INT", "m": "INT", "t": "STRING"}
         given = product(TEXTS, PLACES, LENGTHS, ("b", "", None))
         db.create_table("strings", columns, key="id").put(

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 import everview as ev
+from everview.catalog import EPOCH
 from everview.engines.engine import Engine
 from everview.errors import (
     DataError,
@@ -25,6 +26,7 @@ from everview.errors import (
     WrongKey,
 )
 from everview.programs import workers
+from everview.stores.embedded.catalog import EmbeddedCatalog
 
 VIEWS = {
     "spend": "SELECT customer, sum(amount) AS total, count(*) AS n, count(amount) AS priced, "
@@ -77,7 +79,7 @@ CUSTOMERS = ["ada", "bob", "", None, "\u00e9ve"]
 @pytest.fixture
 def shop(engine: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         db.sql(
             "CREATE TABLE orders (id BIGINT, customer STRING, amount DECIMAL(12,2), quantity INT, "
             "PRIMARY KEY (id)) WITH (regions = 2)"
@@ -179,7 +181,7 @@ def test_engines_take_turns_on_the_same_state(
     types = {"k": "INT", "s": "STRING", "d": "DATE", "t": "TIMESTAMP", "n": "DECIMAL(12,2)"}
     types |= {"w": "DECIMAL(30,6)", "f": "DOUBLE", "b": "BINARY", "o": "BOOLEAN"}
     with ev.open(tmp_path / "both.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.create_table("t", types, key="k", regions=2)
         values = """SELECT k, concat('s', k % 7) AS s, date_add(DATE'1969-12-20', k % 7) AS d,
             timestamp_seconds(k % 7 - 3) AS t, CAST(k % 7 - 3 AS DECIMAL(12,2)) / 4 AS n,
@@ -194,7 +196,7 @@ def test_engines_take_turns_on_the_same_state(
         db.maintain()
         for number, engine in enumerate((spark, sail, spark)):
             monkeypatch.setattr(workers, "FEW_CHANGES", [0, 20_000][number % 2])
-            db._engine = engine
+            db.engines.use(engine)
             db.table("t").delete(range(number * 20, number * 20 + 20))
             assert not db.maintain().failed
             left = len(db.table("t"))
@@ -209,11 +211,11 @@ def test_two_runs_give_equal_view_tables(spark: Engine, sail: Engine, tmp_path: 
     for run, engine in enumerate((sail, sail, spark)):
         chance = random.Random(7)
         with ev.open(tmp_path / f"run{run}.ev", create=True) as db:
-            db._engine = spark
+            db.engines.use(spark)
             db.create_table("orders", ORDERS, key="id", regions=2)
             for name in names:
                 db.sql(f"CREATE MATERIALIZED VIEW {name} AS {SHAPES[name]}")
-            db._engine = engine
+            db.engines.use(engine)
             for number in range(6):
                 change(db, chance)
                 if number % 3 >= run % 2:
@@ -254,15 +256,15 @@ def test_an_epoch_that_was_not_committed_is_not_seen_and_done_once(
     shop.maintain()
     before = {name: found(shop, name) for name in VIEWS}
     change(shop, chance)
-    commit = shop.store.store_documents
+    commit = EmbeddedCatalog.write
 
-    def fail(changes: dict[str, Any], token: int) -> None:
-        if "epoch" in changes:
+    def fail(catalog: EmbeddedCatalog, changes: Any, *rest: Any, **options: Any) -> None:
+        if EPOCH in changes:
             raise KeyboardInterrupt
-        commit(changes, token)
+        commit(catalog, changes, *rest, **options)
 
     with monkeypatch.context() as broken:
-        broken.setattr(shop.store, "store_documents", fail)
+        broken.setattr(EmbeddedCatalog, "write", fail)
         with pytest.raises(KeyboardInterrupt):
             shop.maintain()
     assert {name: found(shop, name) for name in VIEWS} == before
@@ -379,7 +381,7 @@ def test_dates_for_which_python_has_no_value_are_read_as_arrow(
     sail: Engine, tmp_path: Path
 ) -> None:
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         table = db.create_table("t", {"id": "INT", "years": "INT"}, key="id")
         table.put([{"id": 1, "years": 8000}, {"id": 2, "years": 1}])
         db.sql(
@@ -406,7 +408,7 @@ def test_rows_are_told_apart_by_intervals(engine: Engine, tmp_path: Path) -> Non
     }
     days = [datetime(2001, 3, day) for day in range(1, 8)]
     with ev.open(tmp_path / "t.ev", create=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         columns = {"id": "INT", "a": "TIMESTAMP", "b": "TIMESTAMP"}
         table = db.create_table("t", columns, key="id")
         for name, query in views.items():

@@ -10,12 +10,13 @@ import pytest
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import InUse, InvalidSql, ViewNotFound
+from tests.records import records
 
 
 @pytest.fixture
 def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
         db.table("orders").put([{"id": i, "customer": f"c{i % 4}", "amount": i} for i in range(20)])
         db.sql(
@@ -72,8 +73,7 @@ def test_what_sql_leaves_open_is_verified_by_the_plan(shop: ev.Database) -> None
 def test_operators_are_those_of_the_inner_view(shop: ev.Database) -> None:
     shop.maintain()
     assert "· shared with best, ranked" in str(shop.explain("spend"))
-    states = [view["states"] for view in shop.store.documents("view/").values()]
-    kept = [state for view in states for name, state in view.items() if name != "view"]
+    kept = [state for view in records(shop) for state in view.operators.values()]
     assert len(kept) > len(set(kept))
 
 
@@ -93,7 +93,7 @@ def test_a_view_that_others_read_is_dropped_with_them_or_not_at_all(shop: ev.Dat
         shop.sql("DROP VIEW ranked")
     shop.sql("DROP VIEW spend")
     shop.sql("DROP TABLE orders")
-    assert shop.store.states() == []
+    assert shop.store.states.names() == []
 
 
 def test_what_is_read_of_another_view_is_what_it_shows(shop: ev.Database, spark: Engine) -> None:

@@ -33,7 +33,7 @@ def sail_db(sail: Engine, spark: Engine, tmp_path: Path) -> Iterator[ev.Database
 
 def opened(engine: Engine, path: Path) -> Iterator[ev.Database]:
     with ev.open(path / "examples.ev", create=True) as database:
-        database._engine = engine
+        database.engines.use(engine)
         yield database
 
 

@@ -29,7 +29,7 @@ def read(
     """The delta of the changes after a position: rows with their weights, sorted by weight."""
     last = table.log()[0].last
     store = table._store
-    step = Step(store.path, "never", (0,), 0, 1, {"t": {0: after}}, {"t": {0: last}})
+    step = Step(store.address, (0,), 0, 1, {"t": {0: after}}, {"t": {0: last}})
     columns = tuple(map(table.schema.column, names))
     source = Source(columns, "t", tuple(names), where=where)
     rows = [tuple(row.values()) for d in _deltas(step, source, [0]) for row in d.to_pylist()]
@@ -97,7 +97,7 @@ def test_each_image_of_a_row_is_held_against_the_conditions(table: ev.Table) -> 
 
 def test_a_load_has_the_rows_that_pass(table: ev.Table) -> None:
     table.put([OLD | {"id": i, "n": i} for i in range(10)])
-    step = Step(table._store.path, "never", (0,), 0, 1, None, {"t": {0: table.log()[0].last}})
+    step = Step(table._store.address, (0,), 0, 1, None, {"t": {0: table.log()[0].last}})
     column = table.schema.column("s")
     source = Source((column,), "t", ("s",), where=(Condition("n", ">", ("6",)),))
     found = [row for d in _deltas(step, source, [0]) for row in d.to_pylist()]

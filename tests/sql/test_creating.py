@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from everview.sql.creation import Definition
 
 import everview as ev
+from everview.catalog import VIEWS
 from everview.engines import engine
 from everview.errors import InUse, TableExists, TableNotFound, ViewNotFound
-from everview.maintain import maintainer
+from everview.maintain import views
 from everview.sql import creating
-from everview.sql.creation import Definition
+from tests.records import record_of
 
 Act = Callable[[], object]
 CREATE = "CREATE MATERIALIZED VIEW v AS SELECT * FROM t"
@@ -100,10 +103,10 @@ def test_a_view_that_another_reads_by_now_stays(
 
     def fenced(store: object, token: int) -> None:
         monkeypatch.undo()
-        db.store.store_documents({"view/w": db.store.document("view/v") | reader})  # type: ignore[operator]
+        reader = replace(record_of(db, "v"), name="w", views={"v": "v"})
+        db.store.catalog.write({VIEWS["w"]: reader})
 
-    reader = {"name": "w", "views": {"v": "v"}}
-    monkeypatch.setattr(maintainer, "_fence", fenced)
+    monkeypatch.setattr(views, "fence", fenced)
     with pytest.raises(InUse, match="view v is read by view w"):
         db.sql("DROP VIEW v")
     assert db.views() == ["v", "w"]
@@ -112,8 +115,8 @@ def test_a_view_that_another_reads_by_now_stays(
 def test_a_view_that_went_meanwhile_is_neither_renamed_nor_rebuilt(
     db: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = {"view/v": None}
-    monkeypatch.setattr(maintainer, "_fence", lambda store, token: store.store_documents(gone))
+    gone = {VIEWS["v"]: None}
+    monkeypatch.setattr(views, "fence", lambda store, token: store.catalog.write(gone))
     for act in (lambda: db.sql("ALTER VIEW v RENAME TO w"), lambda: db.rebuild("v")):
         db.sql(CREATE)
         with pytest.raises(ViewNotFound, match="no view v"):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from everview.sql.creation import Creation
 
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import InvalidSql
 from everview.parsing import Statement
-from everview.sql.creation import Creation
 
 QUERY = "SELECT customer, sum(amount) FROM orders GROUP BY customer ORDER BY sum(amount) DESC"
 
@@ -19,7 +19,7 @@ QUERY = "SELECT customer, sum(amount) FROM orders GROUP BY customer ORDER BY sum
 @pytest.fixture
 def shop(sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
         db.table("orders").put([{"id": i, "customer": f"c{i % 3}", "amount": i} for i in range(9)])
         yield db

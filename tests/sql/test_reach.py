@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import everview as ev
+from everview.catalog import Definition
 from everview.cli.shell import Session
 from everview.engines.engine import Engine
 from everview.errors import (
@@ -23,10 +24,11 @@ from everview.errors import (
     SqlError,
     UnsupportedSql,
 )
-from everview.plan.nodes import Constant, Filter, Node, Project, node_of
+from everview.plan.nodes import Constant, Filter, Node, Project
 from everview.reach import check_plan, check_query
 from everview.reach.asking import ask
 from everview.reach.functions import FUNCTIONS
+from tests.records import change_record
 
 from .hostile import COMMANDS, EXPRESSIONS, OF_EXPRESSIONS, OF_QUERIES, OF_VIEWS, QUERIES, RELATIONS
 
@@ -40,7 +42,7 @@ class Shop:
 
     def __init__(self, path: Path, engine: Engine) -> None:
         self.db = ev.open(path / "shop.ev", create=True)
-        self.db._engine = engine
+        self.db.engines.use(engine)
         self.file, self.made = path / "secret", path / "made"
         self.file.write_text("secret\n")
         os.utime(self.file, (0, self.file.stat().st_mtime))  # so that a read would change it
@@ -210,10 +212,8 @@ def test_a_stored_view_that_reaches_out_is_stopped_and_others_go_on(
     hostile = shop.filled(
         "SELECT TRANSFORM(id, s) USING 'touch {made}' AS (id INT, s STRING) FROM t"
     )
-    document = db.store.document("view/v")
-    assert document is not None
-    plan = planted(node_of(document["plan"]), name, shop.filled(hostile), shop.filled(READS))
-    db.store.store_documents({"view/v": document | {"plan": plan.text, "sql": hostile}})
+    plan = planted(db.view("v").plan, name, shop.filled(hostile), shop.filled(READS))
+    change_record(db, "v", plan_text=plan.text, definition=Definition(hostile))
     db.engine.programs._made.clear()  # as in another process
     db.table("t").put({"id": 3, "s": "c"})
     report = db.maintain()
@@ -300,7 +300,7 @@ def test_a_readonly_handle_writes_nothing_anywhere(
     monkeypatch.chdir(shop.made.parent)
     before = files(str(shop.made.parent)) | files("spark-warehouse")
     with ev.open(path, readonly=True) as db:
-        db._engine = engine
+        db.engines.use(engine)
         assert db.sql("SELECT u FROM good ORDER BY id").to_pylist() == [{"u": "A"}, {"u": "B"}]
         assert db.verify("good").equal
         assert "good" in db.explain("good")

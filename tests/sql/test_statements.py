@@ -32,7 +32,7 @@ class NoEngine:
 @pytest.fixture
 def shop(db: Database) -> Database:
     """A database with two tables and no engine at all."""
-    db._engine = NoEngine()  # type: ignore[assignment]
+    db.engines.use(NoEngine())  # type: ignore[assignment]
     db.sql(
         "CREATE TABLE orders (id BIGINT, customer STRING, amount DECIMAL(12,2), PRIMARY KEY (id))"
     )
@@ -47,14 +47,14 @@ def shop(db: Database) -> Database:
 @pytest.fixture
 def duck(shop: Database) -> DuckEngine:
     engine = DuckEngine()
-    shop._engine = engine  # type: ignore[assignment]
+    shop.engines.use(engine)  # type: ignore[assignment]
     return engine
 
 
 @pytest.fixture(params=["duck", "spark", "sail"])
 def asked(request: pytest.FixtureRequest, shop: Database) -> Database:
     """The shop with each engine in turn."""
-    shop._engine = request.getfixturevalue(request.param)
+    shop.engines.use(request.getfixturevalue(request.param))
     return shop
 
 

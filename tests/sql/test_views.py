@@ -22,6 +22,7 @@ from everview.errors import (
     ViewNotFound,
 )
 from everview.sql import creating
+from tests.records import change_query
 
 SPEND = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
 DEAREST = "SELECT id, amount FROM orders ORDER BY amount DESC LIMIT 2"
@@ -31,7 +32,7 @@ DEAREST = "SELECT id, amount FROM orders ORDER BY amount DESC LIMIT 2"
 def made(spark: Engine, sail: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("views") / "shop.ev"
     with ev.open(path, create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer STRING, amount BIGINT)")
         db.table("orders").put(
             [{"id": i, "customer": f"c{i % 3}", "amount": i // 2} for i in range(10)]
@@ -165,14 +166,12 @@ def test_verify_says_that_a_view_is_equal(shop: ev.Database, made: str) -> None:
 
 
 def test_verify_shows_what_differs(shop: ev.Database, made: str) -> None:
-    document = shop.store.document("view/spend")
-    assert document is not None
-    other = document | {"sql": SPEND.replace("FROM orders", "FROM orders WHERE id > 0 OR id = 9")}
-    wrong = document | {"sql": SPEND.replace("sum(amount)", "sum(amount + id)")}
+    query = shop.view("spend").sql
     try:
-        shop.store.store_documents({"view/spend": other})
+        other = SPEND.replace("FROM orders", "FROM orders WHERE id > 0 OR id = 9")
+        change_query(shop, "spend", other)
         assert shop.verify("spend").equal, "the order without an amount changes no sum"
-        shop.store.store_documents({"view/spend": wrong})
+        change_query(shop, "spend", SPEND.replace("sum(amount)", "sum(amount + id)"))
         verdict = shop.verify("spend")
         assert not verdict.equal
         assert (len(verdict.missing), len(verdict.extra)) == (3, 3)
@@ -186,7 +185,7 @@ def test_verify_shows_what_differs(shop: ev.Database, made: str) -> None:
         assert "spend: DIFFERENT at epoch 1: 3 rows missing, 3 rows too many" in done.output
         assert done.output.count("extra 1x: ") == 3
     finally:
-        shop.store.store_documents({"view/spend": document})
+        change_query(shop, "spend", query)
 
 
 def test_rows_that_tie_for_the_last_place_do_not_differ(shop: ev.Database) -> None:
@@ -194,11 +193,9 @@ def test_rows_that_tie_for_the_last_place_do_not_differ(shop: ev.Database) -> No
     shop.sql(f"CREATE MATERIALIZED VIEW three AS {DEAREST.replace('LIMIT 2', 'LIMIT 3')}")
     shop.maintain(engine="sail")
     try:
-        document = shop.store.document("view/three")
-        assert document is not None
         for last, equal in ((6, True), (7, True), (5, False)):
             query = f"SELECT id, amount FROM orders WHERE id IN (8, 9, {last})"
-            shop.store.store_documents({"view/three": document | {"sql": query}})
+            change_query(shop, "three", query)
             assert shop.verify("three").equal == equal, last
     finally:
         shop.sql("DROP VIEW three")
@@ -209,11 +206,9 @@ def test_last_digits_of_doubles_do_not_differ(shop: ev.Database) -> None:
     shop.sql(f"CREATE MATERIALIZED VIEW doubles AS {query}")
     shop.maintain(engine="sail")
     try:
-        document = shop.store.document("view/doubles")
-        assert document is not None
         for factor, equal in (("1.000000000000001D", True), ("1.0001D", False)):
             changed = query.replace("sum(amount / 7.0D)", f"sum(amount / 7.0D) * {factor}")
-            shop.store.store_documents({"view/doubles": document | {"sql": changed}})
+            change_query(shop, "doubles", changed)
             assert shop.verify("doubles").equal == equal
     finally:
         shop.sql("DROP VIEW doubles")
@@ -236,7 +231,7 @@ def test_a_view_without_rows_is_not_verified(shop: ev.Database, made: str) -> No
 def test_verify_knows_what_is_no_difference_at_all(sail: Engine, tmp_path: Path) -> None:
     """Doubles that cancel out, tables that a query names and doesn't read, rows made of lists."""
     with ev.open(tmp_path / "odd.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE t (k BIGINT PRIMARY KEY, g BIGINT, d DOUBLE)")
         db.sql("CREATE TABLE gone (k BIGINT PRIMARY KEY)")
         doubles = [1e9, 0.1, -1e9, 0.2, 3e8, -3e8]
@@ -256,7 +251,7 @@ def test_rows_that_tie_for_a_limit_that_can_not_be_seen_do_not_differ(
 ) -> None:
     """Spark may take others of them: what it is asked here takes others for sure."""
     with ev.open(tmp_path / "ties.ev", create=True) as db:
-        db._engine = sail
+        db.engines.use(sail)
         db.sql("CREATE TABLE t (k BIGINT PRIMARY KEY, g BIGINT)")
         db.table("t").put([{"k": k, "g": 1} for k in range(4)])
         views = {
@@ -267,10 +262,7 @@ def test_rows_that_tie_for_a_limit_that_can_not_be_seen_do_not_differ(
             db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query.format(2)}")
         db.maintain()
         for name, query in views.items():
-            document = db.store.document(f"view/{name}")
-            assert document is not None
-            others = document | {"sql": query.format(3)}
-            db.store.store_documents({f"view/{name}": others})
+            change_query(db, name, query.format(3))
             assert db.verify(name).equal, name
 
 

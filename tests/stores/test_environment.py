@@ -17,8 +17,9 @@ import pytest
 
 import everview as ev
 from everview.errors import Damaged, DatabaseClosed, DatabaseError, WriteError
-from everview.programs.workers import open_store
+from everview.stores import shared_store
 from everview.stores.embedded import environment, registry, store
+from tests.shards import new_shard
 
 
 def made(path: Path, row: int) -> ev.Database:
@@ -43,8 +44,8 @@ def test_workers_have_a_database_that_was_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "t.ev"
     for row in (1, 2):
         with made(path, row):
-            store = open_store(str(path), "never", True)
-            assert store is open_store(str(path), "never", True)
+            store = shared_store(str(path), True)
+            assert store is shared_store(str(path), True)
             assert [batch.to_pylist() for batch in store.scan("t")] == [[{"id": row}]]
         shutil.rmtree(path)
 
@@ -83,7 +84,7 @@ def test_what_another_process_dropped_is_closed_when_nobody_reads_it(
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
         for name in ("t", "u"):
             db.create_table(name, {"id": "INT"}, "id", regions=1).put({"id": 1})
-        db.store.shard("s", 0, create=True)
+        new_shard(db.store, "s", 0)
         reading = db.table("t").batches()
         next(reading)
         for gone in ("tables/000001", "state/s"):
@@ -130,7 +131,7 @@ def test_too_many_files_are_told_with_the_limit(
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
         db.create_table("t", {"id": "INT"}, "id", regions=1).put({"id": 1})
-        shard = db.store.shard("s", 0, create=True)
+        shard = new_shard(db.store, "s", 0)
         used = len(os.listdir("/proc/self/fd"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (used, limits[1]))
         try:
@@ -139,7 +140,7 @@ def test_too_many_files_are_told_with_the_limit(
                     while True:
                         files.enter_context(open(os.devnull))
                 for act in (
-                    lambda: db.store.shard("s", 1, create=True),
+                    lambda: new_shard(db.store, "s", 1),
                     lambda: shard.apply(1, 1, lambda state: pa.table({})),
                 ):
                     with pytest.raises(DatabaseError, match="files open"):
@@ -151,7 +152,7 @@ def test_too_many_files_are_told_with_the_limit(
 def test_none_is_opened_while_another_is_being_closed(tmp_path: Path) -> None:
     """Else a new file that has the number of one that is gone may be taken for that."""
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
-        gone = db.store.shard("gone", 0, create=True)._environment
+        gone = new_shard(db.store, "gone", 0).environment
         closing, goes_on = Event(), Event()
 
         class Slow:
@@ -164,22 +165,22 @@ def test_none_is_opened_while_another_is_being_closed(tmp_path: Path) -> None:
                 self._opened.close()
 
         gone.lmdb = Slow(gone.lmdb)
-        dropping = Thread(target=db.store.drop_state, args=("gone",))
+        dropping = Thread(target=db.store.states.drop, args=("gone",))
         dropping.start()
         assert closing.wait(10)
-        opening = Thread(target=db.store.shard, args=("new", 0, True))
+        opening = Thread(target=db.store.states.create, args=("new", [0]))
         opening.start()
         opening.join(0.1)
         assert opening.is_alive()
         goes_on.set()
         opening.join()
         dropping.join()
-        assert list(db.store.shard("new", 0).values()) == []
+        assert list(db.store.states.shard("new", 0).values()) == []
 
 
 def test_the_size_of_what_is_gone_is_told_as_gone(tmp_path: Path) -> None:
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
-        shard = db.store.shard("s", 0, create=True)
+        shard = new_shard(db.store, "s", 0)
         shutil.rmtree(tmp_path / "t.ev" / "state")
         with pytest.raises(Damaged, match="is damaged or gone"):
             shard.size()

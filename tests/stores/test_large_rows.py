@@ -12,6 +12,7 @@ import everview as ev
 from everview.codec import buffers
 from everview.stores.embedded import log, region, scan, writer
 from everview.stores.embedded.state import ShardState
+from tests.shards import new_shard
 
 ROOM = 400_000
 COUNT, LENGTH = 120, 10_000
@@ -53,7 +54,7 @@ def test_they_are_written_read_and_deleted(db: ev.Database) -> None:
 
 
 def test_rows_of_views_are_read(db: ev.Database) -> None:
-    shard = db.store.shard("s", 0, create=True)
+    shard = new_shard(db.store, "s", 0)
     keys = [b"%03d" % number for number in range(COUNT)]
     values = [b"%d" % (number % 10) * LENGTH for number in range(COUNT)]
 

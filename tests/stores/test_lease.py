@@ -15,14 +15,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from everview.catalog import EPOCH, Epoch
 from everview.errors import Superseded
 from everview.operators.base import State
+from everview.stores.base import WORK
 from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.lease import WORK, locked
+from everview.stores.embedded.lease import locked
+from tests.shards import new_shard
 
 LEASE = 1.0
 HOLD = """
 import sys, time
+from everview.catalog import EPOCH, Epoch
 from everview.errors import Superseded
 from everview.stores.embedded import EmbeddedStore
 store = EmbeddedStore(sys.argv[1])
@@ -30,13 +34,14 @@ with store.leases.held("MAINTAINER", 60.0, lambda holder: None) as token:
     print("held", token, flush=True)
     sys.stdin.readline()
     try:
-        store.store_documents({"epoch": {"number": 99}}, token)
+        store.catalog.write({EPOCH: Epoch(99)}, token)
         print("written", flush=True)
     except Superseded as error:
         print("superseded", flush=True)
 """
 WRITE = """
 import sys, time, pyarrow as pa
+from everview.catalog import EPOCH, Epoch
 from everview.errors import Superseded
 from everview.stores.embedded import EmbeddedStore
 store = EmbeddedStore(sys.argv[1])
@@ -47,9 +52,9 @@ with store.leases.held("MAINTAINER", 60.0, lambda holder: None) as token:
         time.sleep(0.5)
         return pa.table({})
     try:
-        store.shard("s", 0).apply(2, token, work)
+        store.states.shard("s", 0).apply(2, token, work)
         print("written", flush=True)
-        store.store_documents({"epoch": {"number": 99}}, token)
+        store.catalog.write({EPOCH: Epoch(99)}, token)
     except Superseded:
         print("superseded", flush=True)
 """
@@ -163,7 +168,7 @@ def test_a_holder_that_beats_keeps_it_and_is_told_of(store: EmbeddedStore) -> No
         holder.stdin.write("\n")
         holder.stdin.flush()
         assert said(holder) == "written"
-    assert store.document("epoch") == {"number": 99}
+    assert store.catalog.get(EPOCH) == Epoch(99)
 
 
 def test_a_stopped_holder_is_superseded_and_then_writes_nothing(store: EmbeddedStore) -> None:
@@ -176,13 +181,13 @@ def test_a_stopped_holder_is_superseded_and_then_writes_nothing(store: EmbeddedS
             assert token == 2
             assert not store.leases.is_fenced
             store.leases.set_fenced(token)
-            store.store_documents({"epoch": {"number": 7}}, token)
+            store.catalog.write({EPOCH: Epoch(7)}, token)
             os.kill(stopped.pid, signal.SIGCONT)
             assert stopped.stdin is not None
             stopped.stdin.write("\n")
             stopped.stdin.flush()
             assert said(stopped) == "superseded"
-    assert store.document("epoch") == {"number": 7}
+    assert store.catalog.get(EPOCH) == Epoch(7)
     with store.leases.held(WORK, LEASE, quietly) as token:
         assert token == 2
         assert store.leases.is_fenced
@@ -190,28 +195,30 @@ def test_a_stopped_holder_is_superseded_and_then_writes_nothing(store: EmbeddedS
 
 def test_a_holder_stopped_in_the_middle_of_a_write_leaves_a_copy(store: EmbeddedStore) -> None:
     for number in (0, 1):
-        store.shard("s", number, create=True).load(1, 1, put(b"first"))
+        new_shard(store, "s", number).load(1, 1, put(b"first"))
     with child(WRITE, store) as stopped:
         assert said(stopped) == "writing"
         os.kill(stopped.pid, signal.SIGSTOP)
         with store.leases.held(WORK, LEASE, quietly) as token:
-            state = store.fence("s", [0, 1], token)
+            state = store.states.fence("s", [0, 1], token)
             assert state != "s"
-            assert [store.shard(state, number).get(b"k") for number in (0, 1)] == [b"first"] * 2
-            store.shard(state, 0).apply(2, token, put(b"second"))
-            store.drop_state("s")
+            assert [store.states.shard(state, number).get(b"k") for number in (0, 1)] == [
+                b"first"
+            ] * 2
+            store.states.shard(state, 0).apply(2, token, put(b"second"))
+            store.states.drop("s")
             os.kill(stopped.pid, signal.SIGCONT)
             assert [said(stopped), said(stopped)] == ["written", "superseded"]
-            assert store.shard(state, 0).get(b"k") == b"second"
+            assert store.states.shard(state, 0).get(b"k") == b"second"
             with pytest.raises(Superseded):
-                store.shard(state, 1).apply(2, token - 1, put(b"stale"))
+                store.states.shard(state, 1).apply(2, token - 1, put(b"stale"))
 
 
 def test_a_state_that_nobody_writes_is_fenced_where_it_is(store: EmbeddedStore) -> None:
-    store.shard("s", 0, create=True).load(1, 1, put(b"first"))
-    assert store.fence("s", [0], 2) == "s"
+    new_shard(store, "s", 0).load(1, 1, put(b"first"))
+    assert store.states.fence("s", [0], 2) == "s"
     with pytest.raises(Superseded):
-        store.shard("s", 0).apply(2, 1, put(b"stale"))
+        store.states.shard("s", 0).apply(2, 1, put(b"stale"))
 
 
 def test_a_process_ends_although_a_thread_of_it_holds_the_lease(store: EmbeddedStore) -> None:

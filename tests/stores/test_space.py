@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import everview as ev
+from everview.catalog import CONSTANTS, Constants
 from everview.cli.main import main
 from everview.errors import DatabaseError, PinExpired, ReadOnly
 from everview.stores.embedded import pins, space
@@ -126,18 +127,18 @@ def test_pins_read_what_they_did_whatever_is_given_back(db: ev.Database, seed: i
 
 
 def test_the_catalog_and_states_are_compacted_too(db: ev.Database) -> None:
-    shard = db.store.shard("s", 0, create=True)
-    environment = shard._environment
+    db.store.states.create("s", [0])
+    environment = db.store.states.shard("s", 0).environment  # type: ignore[attr-defined]
     for n in range(300):
-        db.store.store_documents({f"note/{n}": {"text": "x" * 5000}})
+        db.store.catalog.write({CONSTANTS[f"{n}"]: Constants({"text": "x" * 5000})})
     environment.update(lambda txn: [txn.put(b"%d" % n, b"x" * 5000) for n in range(300)])
     for n in range(300):
-        db.store.store_documents({f"note/{n}": None})
+        db.store.catalog.write({CONSTANTS[f"{n}"]: None})
     environment.update(lambda txn: [txn.delete(b"%d" % n) for n in range(300)])
     told: list[tuple[str, int, int]] = []
     assert db.compact(lambda *what: told.append(what)).given_back > 2_500_000
     assert told == [("catalog", 0, 2), ("state/s/0", 1, 2)]
-    assert db.store.documents("note/") == {}
+    assert db.store.catalog.all(CONSTANTS) == {}
 
 
 def test_who_may_only_read_does_not_compact(db: ev.Database) -> None:

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from everview.errors import Damaged, Superseded
 from everview.operators.base import MemoryState, State
 from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.state import Shard, ShardState
+from everview.stores.embedded.shard import EmbeddedShard
+from everview.stores.embedded.state import ShardState
 from everview.stores.work import KEPT, ShardWork, Work
-from tests.shards import empty
+from tests.shards import empty, new_shard
 
 # LMDB takes keys of 511 bytes, of which long ones have a digest in the last 16; rows of bags have
 # a count besides. There are some on both sides of each border, and many that agree up to it.
@@ -52,18 +53,18 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
-def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedShard]:
     """One shard for all tests, which empty it."""
     path = tmp_path_factory.mktemp("state") / "store.ev"
     store = EmbeddedStore(str(path), create=True, durability="never")
-    yield store.shard("operator", 0, create=True)
+    yield new_shard(store, "operator", 0)
     store.close()
 
 
 class Twins:
     """A shard and memory, empty at first, that change alike."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: EmbeddedShard) -> None:
         empty(shard)
         self._shard = shard
         self._epochs = count(1)
@@ -125,7 +126,7 @@ def steps_of(rows: list[bytes]) -> st.SearchStrategy[list[Step]]:
 @given(steps=steps_of(ROWS))
 @example(steps=[({}, {(b"a", b""): n}) for n in (1, 3, 1)])  # LMDB has no range from an empty row
 @example(steps=[({}, {(b"a", b"r"): n}) for n in (1, 3, 4, 2, 1, 0)])  # counts side by side
-def test_a_shard_holds_what_memory_does(shard: Shard, steps: list[Step]) -> None:
+def test_a_shard_holds_what_memory_does(shard: EmbeddedShard, steps: list[Step]) -> None:
     twins = Twins(shard)
     for step in steps:
         twins.change(*step)
@@ -136,7 +137,7 @@ def test_a_shard_holds_what_memory_does(shard: Shard, steps: list[Step]) -> None
 
 @given(steps=steps_of(ORDERED), last=st.booleans())
 def test_the_least_and_the_greatest_row_are_those_of_memory(
-    shard: Shard, steps: list[Step], last: bool
+    shard: EmbeddedShard, steps: list[Step], last: bool
 ) -> None:
     twins = Twins(shard)
     for step in steps:
@@ -151,7 +152,7 @@ def test_the_least_and_the_greatest_row_are_those_of_memory(
     stop=st.sampled_from([None, *KEYS]),
 )
 def test_a_scan_gives_a_range_in_order(
-    shard: Shard, steps: list[Step], start: bytes, stop: bytes | None
+    shard: EmbeddedShard, steps: list[Step], start: bytes, stop: bytes | None
 ) -> None:
     """Where keys agree in 495 bytes, the shard may give some that are not in the range."""
     twins = Twins(shard)
@@ -180,7 +181,7 @@ def added_up(entries: list[tuple[bytes, bytes, int]]) -> Counter[tuple[bytes, by
 
 
 @given(steps=steps_of(ROWS))
-def test_rows_that_are_gone_leave_nothing_behind(shard: Shard, steps: list[Step]) -> None:
+def test_rows_that_are_gone_leave_nothing_behind(shard: EmbeddedShard, steps: list[Step]) -> None:
     twins = Twins(shard)
     for step in steps:
         twins.change(*step)
@@ -203,7 +204,9 @@ def long_rows(state: State) -> int:
 
 @pytest.mark.parametrize("row", [b"", b"r", b"r" * 700])
 @pytest.mark.parametrize("before", [0, 1, 2])
-def test_a_row_can_not_be_there_less_than_not_at_all(shard: Shard, row: bytes, before: int) -> None:
+def test_a_row_can_not_be_there_less_than_not_at_all(
+    shard: EmbeddedShard, row: bytes, before: int
+) -> None:
     twins, memory = Twins(shard), MemoryState()
     for changed in (twins.change, partial(change, memory)):
         changed({}, {(b"a", row): before, (b"b", row): 1})
@@ -218,13 +221,13 @@ def test_a_row_can_not_be_there_less_than_not_at_all(shard: Shard, row: bytes, b
     assert twins.ask(bags_of)[0] == +Counter({(b"a", row): before, (b"b", row): 1})
 
 
-def test_a_negative_row_in_an_empty_shard_is_damage(shard: Shard) -> None:
+def test_a_negative_row_in_an_empty_shard_is_damage(shard: EmbeddedShard) -> None:
     twins = Twins(shard)
     with pytest.raises(Damaged, match="negative number of times"):
         twins.ask(lambda state: state.change_bags([b"a"], [b"r"], [-1]))
 
 
-def test_a_long_row_that_is_missing_is_damage(shard: Shard) -> None:
+def test_a_long_row_that_is_missing_is_damage(shard: EmbeddedShard) -> None:
     twins, row = Twins(shard), b"r" * 700
     twins.change({}, {(b"a", row): 1})
 
@@ -249,7 +252,7 @@ def putting(key: bytes, value: bytes, calls: list[bytes]) -> Callable[[State], p
     return work
 
 
-def test_an_epoch_is_applied_once_and_answered_from_the_outbox(shard: Shard) -> None:
+def test_an_epoch_is_applied_once_and_answered_from_the_outbox(shard: EmbeddedShard) -> None:
     calls: list[bytes] = []
     empty(shard)
     for _ in range(3):
@@ -262,7 +265,7 @@ def test_an_epoch_is_applied_once_and_answered_from_the_outbox(shard: Shard) -> 
     assert shard.get(b"k") == b"two"
 
 
-def test_an_epoch_that_fails_changes_nothing_and_may_be_tried_again(shard: Shard) -> None:
+def test_an_epoch_that_fails_changes_nothing_and_may_be_tried_again(shard: EmbeddedShard) -> None:
     empty(shard)
     shard.apply(1, 1, putting(b"k", b"one", []))
 
@@ -278,7 +281,7 @@ def test_an_epoch_that_fails_changes_nothing_and_may_be_tried_again(shard: Shard
     assert shard.apply(2, 1, putting(b"k", b"two", []))["before"].to_pylist() == [b"one"]
 
 
-def test_a_load_starts_anew(shard: Shard) -> None:
+def test_a_load_starts_anew(shard: EmbeddedShard) -> None:
     calls: list[bytes] = []
     empty(shard)
     shard.apply(7, 1, putting(b"k", b"old", calls))
@@ -293,7 +296,7 @@ def test_a_load_starts_anew(shard: Shard) -> None:
     assert list(shard.values()) == [[b"newer"]]
 
 
-def test_what_comes_with_an_older_token_is_refused(shard: Shard) -> None:
+def test_what_comes_with_an_older_token_is_refused(shard: EmbeddedShard) -> None:
     empty(shard)
     shard.load(1, 2, putting(b"k", b"one", []))
     for older in (shard.load, shard.apply):
@@ -307,7 +310,7 @@ def test_what_comes_with_an_older_token_is_refused(shard: Shard) -> None:
     assert shard.get(b"k") == b"two"
 
 
-def test_a_load_that_fails_leaves_what_was_there(shard: Shard) -> None:
+def test_a_load_that_fails_leaves_what_was_there(shard: EmbeddedShard) -> None:
     empty(shard)
     shard.load(0, 1, putting(b"k", b"old", []))
 
@@ -332,13 +335,13 @@ def telling(work: Callable[[State], pa.Table], rows: int) -> Callable[[ShardStat
     return told
 
 
-def counts(shard: Shard) -> list[tuple[int, ...]]:
+def counts(shard: EmbeddedShard) -> list[tuple[int, ...]]:
     """Epoch, rows in, rows out, reads and writes of the epochs that are kept."""
     found = shard.work().epochs
     return [(one.epoch, one.rows_in, one.rows_out, one.reads, one.writes) for one in found]
 
 
-def test_a_shard_knows_what_its_load_and_its_epochs_took(shard: Shard) -> None:
+def test_a_shard_knows_what_its_load_and_its_epochs_took(shard: EmbeddedShard) -> None:
     empty(shard)
     assert shard.work() == ShardWork(None, ())
     shard.load(3, 1, telling(putting(b"k", b"one", []), 40))
@@ -351,7 +354,7 @@ def test_a_shard_knows_what_its_load_and_its_epochs_took(shard: Shard) -> None:
     assert shard.work().load == loaded
 
 
-def test_an_epoch_counts_once_however_often_it_is_applied(shard: Shard) -> None:
+def test_an_epoch_counts_once_however_often_it_is_applied(shard: EmbeddedShard) -> None:
     empty(shard)
     for rows in (7, 8, 9):
         shard.apply(2, 1, telling(putting(b"k", b"one", []), rows))
@@ -364,7 +367,7 @@ def test_an_epoch_counts_once_however_often_it_is_applied(shard: Shard) -> None:
     assert load.rows_in == 30
 
 
-def test_an_epoch_that_fails_does_not_count(shard: Shard) -> None:
+def test_an_epoch_that_fails_does_not_count(shard: EmbeddedShard) -> None:
     empty(shard)
     shard.apply(1, 1, telling(putting(b"k", b"one", []), 1))
 
@@ -379,7 +382,7 @@ def test_an_epoch_that_fails_does_not_count(shard: Shard) -> None:
     assert counts(shard) == [(1, 1, 2, 1, 1), (2, 3, 4, 1, 1)]
 
 
-def test_only_the_last_epochs_are_kept(shard: Shard) -> None:
+def test_only_the_last_epochs_are_kept(shard: EmbeddedShard) -> None:
     empty(shard)
     shard.load(1, 1, telling(putting(b"k", b"", []), 1_000))
     epochs = range(2, 2 * (KEPT + 5), 2)
@@ -391,7 +394,7 @@ def test_only_the_last_epochs_are_kept(shard: Shard) -> None:
     assert load.rows_in == 1_000
 
 
-def test_reads_are_items_got_and_keys_looked_up_in_vain(shard: Shard) -> None:
+def test_reads_are_items_got_and_keys_looked_up_in_vain(shard: EmbeddedShard) -> None:
     """The same in an empty shard, where nothing needs to be looked up."""
     keys = [b"a", b"b", b"c"]
 
@@ -418,11 +421,11 @@ def test_reads_are_items_got_and_keys_looked_up_in_vain(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("name", [b"load", b"work"])
-def test_damage_of_what_epochs_took_is_noticed(shard: Shard, name: bytes) -> None:
+def test_damage_of_what_epochs_took_is_noticed(shard: EmbeddedShard, name: bytes) -> None:
     empty(shard)
     shard.load(1, 1, putting(b"k", b"one", []))
     shard.apply(2, 1, putting(b"k", b"two", []))
-    environment = shard._environment
+    environment = shard.environment
     with environment.writing() as txn:
         item = txn.get(name, db=environment.dbs[-1])
         txn.put(name, item[:9] + bytes([item[9] ^ 1]) + item[10:], db=environment.dbs[-1])
@@ -438,10 +441,10 @@ def test_a_shard_outlives_its_store_and_its_first_map(tmp_path: Path) -> None:
     path, calls = str(tmp_path / "store.ev"), list[bytes]()
     work = putting(b"k" * 700, b"v" * 300_000, calls)
     with closing(EmbeddedStore(path, create=True, map_size=1 << 16)) as store:
-        store.shard("operator", 3, create=True).apply(1, 1, work)
+        new_shard(store, "operator", 3).apply(1, 1, work)
     assert len(calls) > 1, "the map was large enough at once"
     with closing(EmbeddedStore(path)) as store:
-        shard = store.shard("operator", 3)
+        shard = store.states.shard("operator", 3)
         assert shard.apply(1, 1, work)["before"].to_pylist() == [b""]
         assert shard.get(b"k" * 700) == b"v" * 300_000
         assert shard.size()[0] == 1

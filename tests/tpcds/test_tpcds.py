@@ -60,7 +60,7 @@ def opened(sail: Engine, base: Path, tmp_path: Path) -> Opened:
         # each at a path of its own: an engine keeps what it opened
         path = shutil.copytree(base, tmp_path / f"{next(numbers)}.ev")
         with ev.open(path, durability="never") as db:
-            db._engine = sail
+            db.engines.use(sail)
             yield db
         shutil.rmtree(path)
 
@@ -93,7 +93,7 @@ def stores(db: ev.Database, sail: Engine) -> ev.Database:
     """A database with two stores."""
     schema = pa.schema([pa.field("s_store_sk", pa.int32(), False), ("s_state", pa.string())])
     tables.create(db, {"store": pa.table([[1, 2], ["TN", "GA"]], schema=schema)})
-    db._engine = sail
+    db.engines.use(sail)
     return db
 
 

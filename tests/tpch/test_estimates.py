@@ -28,7 +28,7 @@ def db(
 ) -> Iterator[ev.Database]:
     path = tmp_path_factory.mktemp("estimates") / "tpch.ev"
     with ev.open(path, create=True, durability="never", engine="sail") as database:
-        database._engine = sail
+        database.engines.use(sail)
         create_tables(database)
         for name, table in rows.items():
             database.table(name).put(table)

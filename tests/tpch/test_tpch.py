@@ -51,7 +51,7 @@ def created(spark: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def db(engine: Engine, created: Path, tmp_path: Path) -> Iterator[ev.Database]:
     path = shutil.copytree(created, tmp_path / "tpch.ev")
     with ev.open(path) as database:
-        database._engine = engine
+        database.engines.use(engine)
         yield database
 
 

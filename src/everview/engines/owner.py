@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from everview.engines import check_engine
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
     from everview.engines.engine import Engine
 
