@@ -25,7 +25,7 @@ from everview.cli.main import main
 from everview.engines.engine import Engine
 from everview.errors import StoreFull, WriteError
 from everview.maintain import background, maintainer
-from everview.maintain.background import Maintainer
+from everview.maintain.background import BackgroundMaintainer
 from everview.stores.base import RecordChanges
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.catalog import EmbeddedCatalog
@@ -112,7 +112,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def wait_until_told(
-    stage: str, db: ev.Database, running: Maintainer, disk: Disk, work: Callable[[], None]
+    stage: str, db: ev.Database, running: BackgroundMaintainer, disk: Disk, work: Callable[[], None]
 ) -> StoreFull:
     """Write on until the maintainer has said twice that the disk is full; reads go on."""
     until, told = time.monotonic() + PATIENCE, dict[int, StoreFull]()
@@ -128,7 +128,7 @@ def wait_until_told(
     return next(iter(told.values()))
 
 
-def wait_until_current(db: ev.Database, running: Maintainer | None = None) -> float:
+def wait_until_current(db: ev.Database, running: BackgroundMaintainer | None = None) -> float:
     """How long it takes until the views have everything."""
     began = time.monotonic()
     views = [db.view(name) for name in db.views()]

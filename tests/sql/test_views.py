@@ -21,7 +21,7 @@ from everview.errors import (
     UnsupportedSql,
     ViewNotFound,
 )
-from everview.sql import creating
+from everview.sql import planning
 from tests.records import change_query
 
 SPEND = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer"
@@ -272,7 +272,7 @@ def test_a_query_too_deep_to_be_planned_is_refused(
     def too_deep(*_: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(creating, "_planned", too_deep)
+    monkeypatch.setattr(planning, "_planned", too_deep)
     with pytest.raises(UnsupportedSql, match=r"view deep has too many joins .* inside one another"):
         shop.sql("CREATE MATERIALIZED VIEW deep AS SELECT id FROM orders")
 

@@ -12,9 +12,11 @@ from everview.intake import keys_to_arrow, rows_to_arrow
 from everview.schema import TableSchema
 from everview.stores.base import Store
 from everview.stores.embedded import EmbeddedStore
+from tests.stores.memory import MemoryStore
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "embedded": lambda path: EmbeddedStore(str(path / "store.ev"), create=True),
+    "memory": lambda path: MemoryStore(),
 }
 
 SCHEMA = TableSchema.of(

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from everview.sql.creation import Definition
 
 import everview as ev
-from everview.catalog import VIEWS
-from everview.engines import engine
+from everview.catalog import VIEWS, Definition, ViewRecord
+from everview.engines.owner import Engines
 from everview.errors import InUse, TableExists, TableNotFound, ViewNotFound
 from everview.maintain import views
-from everview.sql import creating
-from tests.records import record_of
+from everview.sql import planning as planner
+from everview.sql.context import Context
+from tests.records import a_view, record_of
 
 Act = Callable[[], object]
 CREATE = "CREATE MATERIALIZED VIEW v AS SELECT * FROM t"
@@ -29,20 +29,24 @@ class Planning:
         self.meanwhile: Act | None = None
 
     def __call__(
-        self, db: ev.Database, definition: Definition, views: Mapping[str, Any]
-    ) -> dict[str, Any]:
+        self,
+        context: Context,
+        name: str,
+        consistency: str,
+        definition: Definition,
+        views: Mapping[str, Any],
+    ) -> ViewRecord:
         act, self.meanwhile = self.meanwhile, None
         if act is not None:
             act()
-        found = {"tables": ["t"], "views": {view: view for view in views}, "states": {}}
-        return definition.to_document() | found | {"shards": [0], "status": "new"}
+        return a_view(name, definition=definition, views={view: view for view in views})
 
 
 @pytest.fixture
 def planning(monkeypatch: pytest.MonkeyPatch) -> Planning:
     made = Planning()
-    monkeypatch.setattr(creating, "_planned", made)
-    monkeypatch.setattr(engine, "start", lambda name: None)
+    monkeypatch.setattr(planner, "_planned", made)
+    monkeypatch.setattr(Engines, "planner", True)
     return made
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from everview.sql.creation import Creation
 
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import InvalidSql
 from everview.parsing import Statement
+from everview.sql.create_view import CreateView
 
 QUERY = "SELECT customer, sum(amount) FROM orders GROUP BY customer ORDER BY sum(amount) DESC"
 
@@ -73,14 +73,14 @@ def test_names_that_do_not_fit_the_query_are_refused(
 
 def test_options_stand_after_the_names_and_in_any_order() -> None:
     text = "CREATE VIEW v (a) WITH (refresh = 'full', CONSISTENCY = 'complete') AS SELECT 1"
-    creation = Creation.of(Statement(text))
+    creation = CreateView.of(Statement(text))
     assert creation.definition.columns == ("a",)
     assert creation.definition.query == "SELECT 1"
     assert creation.definition.is_full
     assert creation.consistency == "complete"
     for wrong in ("WITH ()", "WITH (refresh)", "WITH (refresh = full x)", "WITH (speed = 'high')"):
         with pytest.raises(InvalidSql, match="a view has no option"):
-            Creation.of(Statement(f"CREATE VIEW v {wrong} AS SELECT 1"))
+            CreateView.of(Statement(f"CREATE VIEW v {wrong} AS SELECT 1"))
     for wrong in ("WITH", "(a", "(a) SELECT 1", "AS"):
         with pytest.raises(InvalidSql):
-            Creation.of(Statement(f"CREATE VIEW v {wrong}"))
+            CreateView.of(Statement(f"CREATE VIEW v {wrong}"))

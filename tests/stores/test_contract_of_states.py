@@ -1,0 +1,204 @@
+"""What every store does with states, leases and pins: the behaviour suite of these contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from everview.catalog import EPOCH, VIEWS, Epoch
+from everview.errors import Damaged, Superseded
+from everview.schema import TableSchema
+from everview.stores.base import RUN, WORK, Shard, Store
+from tests.records import a_view
+
+Work = Callable[[Any], pa.Table]
+
+
+def add(number: int) -> Work:
+    """Adds to a value and to a bag, and gives the value that it found."""
+
+    def work(state: Any) -> pa.Table:
+        (found,) = state.get_many([b"sum"])
+        now = int(found or b"0")
+        state.put_many([b"sum"], [b"%d" % (now + number)])
+        state.change_bags([b"bag"], [b"row"], [number])
+        state.tally.rows_in = number
+        return pa.table({"found": [now]})
+
+    return work
+
+
+@pytest.fixture
+def shard(store: Store) -> Shard:
+    store.states.create("s", [0, 1])
+    return store.states.shard("s", 0)
+
+
+def test_work_sees_the_epoch_before_and_counts_as_of_its_own(shard: Shard) -> None:
+    assert shard.load(1, 1, add(5)).to_pydict() == {"found": [0]}
+    assert shard.apply(2, 1, add(10)).to_pydict() == {"found": [5]}
+    assert shard.apply(4, 1, add(100)).to_pydict() == {"found": [15]}
+    assert shard.get(b"sum") == b"115"
+    assert shard.get(b"nothing") == b""
+    assert [value for batch in shard.values() for value in batch] == [b"115"]
+    bags = [pair for rows, counts in shard.bags() for pair in zip(rows, counts, strict=True)]
+    assert {row for row, _ in bags} == {b"row"}
+    assert sum(count for _, count in bags) == 115, "perhaps in parts"
+    assert shard.size()[0] >= 2
+
+
+def test_whatever_an_earlier_attempt_wrote_the_outcome_is_the_same(shard: Shard) -> None:
+    shard.load(1, 1, add(5))
+    for _ in range(3):
+        assert shard.apply(2, 1, add(10)).to_pydict() == {"found": [5]}
+        assert shard.get(b"sum") == b"15"
+    for _ in range(2):
+        assert shard.apply(3, 2, add(1)).to_pydict() == {"found": [15]}
+    assert shard.get(b"sum") == b"16"
+    assert [work.epoch for work in shard.work().epochs] == [2, 3], "each counts once"
+
+
+def test_an_attempt_that_fails_leaves_nothing(shard: Shard) -> None:
+    shard.load(1, 1, add(5))
+
+    def fails(state: Any) -> pa.Table:
+        add(7)(state)
+        raise KeyError("in the middle")
+
+    with pytest.raises(KeyError):
+        shard.apply(2, 1, fails)
+    assert shard.get(b"sum") == b"5"
+    assert shard.apply(2, 1, add(1)).to_pydict() == {"found": [5]}
+
+
+def test_a_load_may_be_done_again_until_an_epoch_follows(shard: Shard) -> None:
+    shard.load(3, 1, add(5))
+    shard.load(3, 1, add(6))
+    assert shard.get(b"sum") == b"6"
+    shard.apply(4, 1, add(1))
+    with pytest.raises(Superseded):
+        shard.load(3, 1, add(1))
+    with pytest.raises(Superseded):
+        shard.apply(3, 1, add(1))
+    assert shard.get(b"sum") == b"7"
+
+
+def test_an_older_token_writes_nothing(store: Store, shard: Shard) -> None:
+    shard.load(1, 1, add(5))
+    assert store.states.fence("s", [0, 1], 2) == "s"
+    for write in (shard.apply, shard.load):
+        with pytest.raises(Superseded):
+            write(2, 1, add(1))
+    assert shard.apply(2, 2, add(1)).to_pydict() == {"found": [5]}
+
+
+def test_an_output_is_had_as_long_as_its_epoch_is_the_last(shard: Shard) -> None:
+    shard.load(1, 1, add(5))
+    shard.apply(2, 1, add(1))
+    output = shard.output(2)
+    assert output is not None
+    assert output.to_pydict() == {"found": [5]}
+    assert shard.output(3) is None
+    shard.apply(3, 1, add(1))
+    with pytest.raises(Superseded):
+        shard.output(2)
+
+
+def test_an_output_is_handed_on_without_state(store: Store, shard: Shard) -> None:
+    other = store.states.shard("s", 1)
+    other.hand(1, 1, pa.table({"x": [1, None]}))
+    output = other.output(1)
+    assert output is not None
+    assert output.to_pydict() == {"x": [1, None]}
+    assert list(other.values()) == []
+
+
+def test_tasks_note_their_end_once_for_an_epoch_and_token(shard: Shard) -> None:
+    assert shard.ended(2, 1) == 0
+    for task in (0, 3, 0):
+        shard.note_end(2, 1, task)
+    assert shard.ended(2, 1) == 2
+    assert (shard.ended(2, 2), shard.ended(3, 1)) == (0, 0)
+    shard.note_end(3, 1, 7)
+    assert (shard.ended(2, 1), shard.ended(3, 1)) == (0, 1)
+
+
+def test_states_are_listed_and_dropped(store: Store, shard: Shard) -> None:
+    store.states.create("other", [4])
+    assert sorted(store.states.names()) == ["other", "s"]
+    store.states.drop("s")
+    store.states.drop("s")
+    assert store.states.names() == ["other"]
+    with pytest.raises(Damaged, match="gone"):
+        store.states.shard("s", 0).get(b"sum")
+    assert not store.states.is_suspect
+
+
+def test_what_a_crash_may_cost_is_noted_and_settled(store: Store, shard: Shard) -> None:
+    with store.leases.held(WORK, 10.0, lambda holder: None) as token:
+        store.states.begin(token)
+        shard.load(1, token, add(1))
+        assert not store.states.is_suspect
+        store.states.settle(token)
+    assert not store.states.is_suspect
+
+
+def test_one_holds_the_lease_of_a_role_and_others_wait(store: Store) -> None:
+    got, go = Event(), Event()
+    told: list[str] = []
+
+    def second() -> None:
+        with store.leases.held(WORK, 60.0, told.append):
+            got.set()
+
+    with store.leases.held(WORK, 60.0, told.append) as token:
+        assert token == store.leases.token
+        waits = Thread(target=second)
+        waits.start()
+        while not store.leases.is_wanted(WORK):
+            go.wait(0.01)
+        assert not got.is_set()
+        with store.leases.held(RUN, 60.0, told.append) as other:
+            assert other == token
+        with store.leases.held_if_free(WORK) as none:
+            assert none is None
+    assert got.wait(10)
+    waits.join()
+    with store.leases.held_if_free(WORK) as free:
+        assert free == token
+    assert store.leases.is_fenced
+
+
+def test_a_pin_repeats_what_it_reads_whatever_is_written(store: Store) -> None:
+    store.create_table(TableSchema.of("t", {"id": "INT"}, "id", regions=1))
+    schema = store.describe("t")
+    store.put("t", pa.table({"id": [1, 2]}, schema.arrow))
+    store.states.create("rows", [0])
+    store.states.shard("rows", 0).load(1, 1, add(1))
+    view = a_view(states={"view": "rows"}, status="live")
+    store.catalog.write({VIEWS["v"]: view, EPOCH: Epoch(1, {"t": {0: 1}})})
+    with closing(store.pins.pin()) as pin:
+        store.put("t", pa.table({"id": [3]}, schema.arrow))
+        store.states.shard("rows", 0).apply(2, 1, add(1))
+        store.catalog.write({VIEWS["v"]: None, EPOCH: Epoch(2, {"t": {0: 3}})})
+        ids = [row["id"] for batch in pin.scan("t") for row in batch.to_pylist()]
+        assert ids == [1], "as of the epoch, not as of when it was pinned"
+        assert pin.get_row("t", 2) is None
+        assert pin.catalog.get(EPOCH) == Epoch(1, {"t": {0: 1}})
+        assert pin.catalog.all(VIEWS) == {VIEWS["v"]: view}
+        assert pin.states.shard("rows", 0).get(b"sum") == b"1"
+        assert pin.positions == {"t": {0: 1}}
+        assert pin.address == store.address
+
+
+def test_pins_are_seen_by_others_until_they_are_taken_back(store: Store) -> None:
+    first = store.pins.note(3, None)
+    store.pins.note(4, 60.0)
+    assert [(note.epoch, note.max_age) for note in store.pins.notes()] == [(3, None), (4, 60.0)]
+    first()
+    assert [note.epoch for note in store.pins.notes()] == [4]
