@@ -12,7 +12,7 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
-from everview.programs import workers
+from everview.programs import step
 from tests.breadth.constructs import CONSTRUCTS, TABLES
 from tests.breadth.page import PAGE, create, page
 
@@ -86,7 +86,7 @@ def test_every_construct_equals_sparks_answer(
     made: Made, spark: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db, wanted = made.db, made.wanted
-    monkeypatch.setattr(workers, "FEW_CHANGES", 30)
+    monkeypatch.setattr(step, "FEW_CHANGES", 30)
     chance = random.Random(5)
     for _ in range(1 + EPOCHS):
         change(db, chance)

@@ -15,7 +15,7 @@ from everview.catalog import EPOCH
 from everview.check import History, Recorder, Verdict, check_history
 from everview.engines.engine import Engine
 from everview.errors import WriteError
-from everview.maintain import maintainer
+from everview.maintain import epochs
 from everview.operators.sink import ViewSink
 from everview.stores.embedded import lease
 
@@ -132,8 +132,8 @@ def open_up(shop: Shop) -> None:
 def nothing_fails(shop: Shop, patch: pytest.MonkeyPatch) -> None:
     """Orders that change twice and are cancelled, one the last of its group; a reader and a writer
     in the middle of an epoch; logs that are trimmed after each."""
-    patch.setattr(maintainer, "TRIM_EVERY", 1)
-    patch.setattr(maintainer, "KEPT_SECONDS", 0.0)
+    patch.setattr(epochs, "TRIM_EVERY", 1)
+    patch.setattr(epochs, "TRIMMED_SECONDS", 0.0)
     open_up(shop)
 
     def meanwhile() -> None:

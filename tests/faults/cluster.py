@@ -28,7 +28,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import everview as ev
-from everview.programs import workers
+from everview.programs import step, workers
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 HOME = os.path.dirname(pyspark.__file__)
@@ -138,7 +138,7 @@ def main(path: str, notes: str, epochs: int, slow: float) -> None:
 
 
 def maintain(path: str, notes: str, epochs: int, slow: float) -> None:
-    workers.FEW_CHANGES = 0  # so that there are several tasks, and shuffles
+    step.FEW_CHANGES = 0  # so that there are several tasks, and shuffles
     for name in ("operate", "sink"):
         setattr(workers, name, noting(name, notes, slow))
     chance, killed, recovery = random.Random(6), list[float](), list[float]()

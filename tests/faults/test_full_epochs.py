@@ -24,7 +24,7 @@ from everview.catalog import EPOCH, INTENT, VIEWS
 from everview.cli.main import main
 from everview.engines.engine import Engine
 from everview.errors import StoreFull, WriteError
-from everview.maintain import background, maintainer
+from everview.maintain import background, epochs
 from everview.maintain.background import BackgroundMaintainer
 from everview.stores.base import RecordChanges
 from everview.stores.embedded import EmbeddedStore
@@ -148,8 +148,8 @@ def test_a_full_disk_at_any_stage_is_told_and_over_when_there_is_room(
     request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setattr(background, "SECONDS_BETWEEN_TRIES", 0.02)
-    monkeypatch.setattr(maintainer, "TRIM_EVERY", 1)
-    monkeypatch.setattr(maintainer, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(epochs, "TRIM_EVERY", 1)
+    monkeypatch.setattr(epochs, "TRIMMED_SECONDS", 0.0)
     rounds = 20 if request.config.getoption("--long") else 1
     chance, made, recovery = random.Random(3), 0, list[float]()
 

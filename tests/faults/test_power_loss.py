@@ -23,7 +23,7 @@ from everview.catalog import UNSYNCED, Unsynced
 from everview.cli.main import main
 from everview.engines.engine import Engine
 from everview.errors import NotLoaded
-from everview.maintain import maintainer, recovery
+from everview.maintain import loads, recovery, views
 from everview.spark.source import EverviewDataSource
 from everview.stores.embedded import states as stored
 from everview.stores.embedded.shard import EmbeddedShard
@@ -140,7 +140,7 @@ def test_a_crash_while_views_are_made_anew_is_noticed_too(
 ) -> None:
     after = crash(path, open_(path), "state")
     with open_(after, "another boot") as db, monkeypatch.context() as patch:
-        patch.setattr(maintainer, "_put_in_place", lambda *_: 1 / 0)
+        patch.setattr(loads, "_put_in_place", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             db.maintain()
         shutil.copytree(after, path.parent / "again.ev")
@@ -176,7 +176,7 @@ def test_a_close_while_another_maintains_leaves_the_note(open_: Open, path: Path
     db = open_(path)
     bank.work(db, random.Random(2), 60, 50)
     db.maintain()
-    with maintainer.alone(open_(path).store):
+    with views.alone(open_(path).store):
         db.close()
     with open_(path, "another boot") as later:
         assert later.maintain().recovered

@@ -17,7 +17,7 @@ import pytest
 from pyspark import TaskContext
 
 from everview.engines.engine import Engine
-from everview.programs import workers
+from everview.programs import step, workers
 from tests.proofs import Prove
 
 from . import bank
@@ -51,7 +51,7 @@ def test_killed_workers_lose_nothing_and_repeat_nothing(
 ) -> None:
     epochs = 100 if request.config.getoption("--long") else 3
     recovery = []
-    monkeypatch.setattr(workers, "FEW_CHANGES", few)
+    monkeypatch.setattr(step, "FEW_CHANGES", few)
     chance, made, killed = random.Random(4), 0, list[int]()
     with bank.create(str(tmp_path / "bank.ev")) as db:
         db.engines.use(spark)
@@ -115,7 +115,7 @@ def test_tasks_that_run_again_or_twice_at_once_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    monkeypatch.setattr(workers, "FEW_CHANGES", 0)
+    monkeypatch.setattr(step, "FEW_CHANGES", 0)
     epochs = 100 if request.config.getoption("--long") else 1
     chance, tasks = random.Random(4), list[int]()
     with bank.create(str(tmp_path / "bank.ev")) as db:

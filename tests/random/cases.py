@@ -20,7 +20,7 @@ from everview.engines.engine import Engine
 from everview.errors import UnsupportedSql
 from everview.estimate import costs as estimating
 from everview.plan.rules import order_joins, replicate_small_side
-from everview.programs import workers
+from everview.programs import step
 
 from .oracle import Duck, differences, rows_of
 from .queries import Queries
@@ -158,7 +158,7 @@ class Run:
 
     def _maintain(self) -> bool:
         with pytest.MonkeyPatch.context() as patched, self._timed("maintain"):
-            patched.setattr(workers, "FEW_CHANGES", self._chance.choice([0, 20_000]))
+            patched.setattr(step, "FEW_CHANGES", self._chance.choice([0, 20_000]))
             try:
                 failed = self._db.maintain().failed
             except Exception as error:

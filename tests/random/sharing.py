@@ -19,7 +19,7 @@ import everview as ev
 from everview.engines.engine import Engine
 from everview.plan import rules
 from everview.plan.rules import fold_what_is_empty
-from everview.programs import workers
+from everview.programs import step
 
 from .oracle import Duck, differences, rows_of
 
@@ -171,7 +171,7 @@ def run_set(seed: int, engine: Engine, path: Path, views: int = 6, epochs: int =
                     told.append(f"CREATE MATERIALIZED VIEW {view.name} AS {view.query}")
                     db.sql(told[-1])
                     live[view.name] = view.query
-            patched.setattr(workers, "FEW_CHANGES", chance.choice([0, 20_000]))
+            patched.setattr(step, "FEW_CHANGES", chance.choice([0, 20_000]))
             told.append("-- maintain")
             failed = db.maintain().failed
             assert not failed, _told(seed, told, str(failed))

@@ -19,7 +19,7 @@ from everview.engines.engine import Engine
 from everview.estimate import costs as estimating
 from everview.plan.nodes import Join, Node
 from everview.plan.rules import order_joins, replicate_small_side
-from everview.programs import workers
+from everview.programs import step
 
 LINES, ORDERS, CUSTOMERS, CITIES = 900, 200, 40, 6
 TABLES = {
@@ -90,7 +90,7 @@ def shop(
     monkeypatch.setattr(estimating, "_FEW_ROWS", 0)
     monkeypatch.setattr(sys.modules[order_joins.__module__], "BETTER", 1.0)
     monkeypatch.setattr(sys.modules[replicate_small_side.__module__], "LARGER", 1)
-    monkeypatch.setattr(workers, "FEW_CHANGES", 30)  # more are spread over several partitions
+    monkeypatch.setattr(step, "FEW_CHANGES", 30)  # more are spread over several partitions
     rng = np.random.default_rng(7)
     with ev.open(tmp_path / "shop.ev", create=True, engine=engine.name) as db:  # type: ignore[arg-type]
         db.engines.use(engine)

@@ -15,6 +15,7 @@ import everview as ev
 from everview.engines.engine import Engine
 from everview.maintain import cut, run
 from everview.stores.embedded import log
+from tests.records import a_view
 
 
 @pytest.fixture
@@ -136,10 +137,10 @@ def test_beside_a_complete_view_tables_are_as_of_the_change_that_it_shows(tmp_pa
         tables = [db.create_table(name, {"id": "INT"}, "id", regions=1) for name in "abcd"]
         start = {table.name: {0: 0} for table in tables}
         views = [
-            {"tables": ["a"], "consistency": "complete"},
-            {"tables": ["a", "b"], "consistency": "strong"},
-            {"tables": ["b", "c"], "consistency": "strong"},
-            {"tables": ["d"], "consistency": "strong"},
+            a_view(tables=("a",), consistency="complete"),
+            a_view(tables=("a", "b")),
+            a_view(tables=("b", "c")),
+            a_view(tables=("d",)),
         ]
         seen = []
         for n in (1, 2):
@@ -164,7 +165,7 @@ def test_an_epoch_has_few_changes_if_they_are_large(
             large.put([{"id": 2 * i + n, "text": "x" * 50_000} for n in range(2)])
             small.put([{"id": n} for n in range(500 * i, 500 * i + 500)])
             time.sleep(0.002)
-        views = [{"tables": ["large", "small"], "consistency": "strong"}]
+        views = [a_view(tables=("large", "small"))]
         start, sizes = {"large": {0: 0, 1: 0}, "small": {0: 0}}, []
         while (end := cut.cut(db.store, start, views)[0]) != start:
             sizes.append(sum(end["large"].values()) - sum(start["large"].values()))
@@ -184,7 +185,7 @@ def test_changes_from_before_the_clock_was_set_back_are_not_waited_for(
         with monkeypatch.context() as ahead:
             ahead.setattr(log, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**12))
             db.table("a").put({"id": 2})
-        views = [{"tables": ["a"], "consistency": consistency}]
+        views = [a_view(tables=("a",), consistency=consistency)]
         start, epochs = {"a": {0: 0}}, 0
         while (end := cut.cut(db.store, start, views)[0]) != start:
             start, epochs = end, epochs + 1

@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import everview as ev
-from everview.engines import engine as engine_module
+from everview.engines import sessions
 from everview.engines.engine import Engine, readable, start
 from everview.errors import EngineFailed, EngineUnavailable, InvalidSql, SqlError, TableNotFound
 
@@ -200,7 +200,7 @@ def test_ctrl_c_interrupts_python_and_leaves_sail_running(sail: Engine) -> None:
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     time.sleep(0.2)  # it would stop a moment later
-    host, port = engine_module._sail_server.listening_address
+    host, port = sessions._sail_server.listening_address
     with socket.create_connection((host, port), timeout=5):
         pass
     for session in (sail, again):
@@ -247,7 +247,7 @@ def forgetful(request, spark, connect_port, monkeypatch):
     if request.param == "sail":
         return start("sail")
     connected = f"sc://127.0.0.1:{connect_port}"
-    monkeypatch.setattr(engine_module, "_spark", lambda: engine_module._connect(connected))
+    monkeypatch.setattr(sessions, "_spark", lambda: sessions._connect(connected))
     return start("spark")
 
 

@@ -87,7 +87,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, whose: str | 
         work = getattr(Programs, name)
 
         def fails(self: Any, views: Any, *given: Any, work: Any = work) -> Any:
-            names = [view["name"] for view in (views if isinstance(views, list) else [views])]
+            names = [view.name for view in (views if isinstance(views, list) else [views])]
             if whose is None or whose in names:
                 raise error
             return work(self, views, *given)

@@ -93,7 +93,7 @@ def test_parts_of_one_query_that_are_read_twice(
     """Loaded and maintained ahead; also where another view keeps their state already."""
     if few and db.engine.name == "spark" and not request.config.getoption("--long"):
         pytest.skip("with --long")
-    monkeypatch.setattr(workers, "FEW_CHANGES", few)
+    monkeypatch.setattr("everview.programs.step.FEW_CHANGES", few)
     db.sql(f"CREATE MATERIALIZED VIEW v AS {NESTED}")
     assert db.maintain().failed == {}
     db.sql(f"CREATE MATERIALIZED VIEW w AS {NESTED} HAVING n > 2")

@@ -117,7 +117,7 @@ def test_what_an_engine_finds_needless_is_there_for_others(
     either: ev.Database, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With few rows in one task, and with each shard in a task of its own."""
-    monkeypatch.setattr(workers, "FEW_CHANGES", few)
+    monkeypatch.setattr("everview.programs.step.FEW_CHANGES", few)
     ran: list[str] = []
     has_ended = left_out._has_ended
     monkeypatch.setattr(

@@ -59,6 +59,6 @@ def test_rows_of_a_view_are_not_read_where_they_have_to_lie_as_those_of_its_plan
     joined = Join((k, g, h), left, right, "inner", ("g",), ("h",), (False,), False)
     for columns, is_placed in (((k, g), True), ((k,), False)):
         plan = Project(columns, joined, tuple(column.name for column in columns))
-        view = {"plan": plan.text, "key": ["k"], "states": {"view": "s"}}
+        view = a_view(plan_text=plan.text, key=("k",), states={"view": "s"})
         assert _rows_of(view, lie_by_columns=False) is not None
         assert (_rows_of(view, lie_by_columns=True) is not None) == is_placed

@@ -11,7 +11,7 @@ import pytest
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import ReadOnly, TableNotFound, ViewNotFound
-from everview.maintain import maintainer
+from everview.maintain import epochs
 from tests.records import change_record
 
 
@@ -104,12 +104,12 @@ def test_a_handle_that_only_reads_may_pin(shop: ev.Database) -> None:
 def test_logs_are_trimmed_when_views_have_them(
     shop: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintainer, "TRIM_EVERY", 1)
+    monkeypatch.setattr(epochs, "TRIM_EVERY", 1)
     orders = shop.table("orders")
     change(shop)
     shop.maintain()
     assert sum(len(batch) for batch in orders.changes()) == 13, "they are not old enough"
-    monkeypatch.setattr(maintainer, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(epochs, "TRIMMED_SECONDS", 0.0)
     orders.register("reader")
     change(shop)
     shop.maintain()

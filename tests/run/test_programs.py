@@ -23,7 +23,7 @@ from tests.records import record_of
 def test_a_program_is_run_again(
     few: int, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "FEW_CHANGES", few)
+    monkeypatch.setattr("everview.programs.step.FEW_CHANGES", few)
     made: list[Any] = []
     program = programs.Program
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from everview import starting
-from everview.engines import engine
+from everview.engines import sessions
 
 
 class Terminal(io.StringIO):
@@ -64,15 +64,15 @@ def test_it_is_told_when_a_jvm_is_launched(monkeypatch: pytest.MonkeyPatch) -> N
         pass
 
     def active() -> None:
-        raise engine.PySparkRuntimeError("none", messageParameters={})
+        raise sessions.PySparkRuntimeError("none", messageParameters={})
 
     def launch() -> None:
         assert starting.is_starting
         raise Launched
 
-    monkeypatch.setattr(engine.SparkSession, "active", active)
-    monkeypatch.setattr(engine, "_launch", launch)
+    monkeypatch.setattr(sessions.SparkSession, "active", active)
+    monkeypatch.setattr(sessions, "_launch", launch)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with pytest.raises(Launched):
-        engine._spark()
+        sessions._spark()
     assert terminal.getvalue().count("starting Spark") == 1

@@ -25,7 +25,7 @@ from everview.errors import (
     ViewNotFound,
     WrongKey,
 )
-from everview.programs import workers
+from everview.programs import step
 from everview.stores.embedded.catalog import EmbeddedCatalog
 
 VIEWS = {
@@ -161,7 +161,7 @@ def test_every_shape_of_view_equals_recomputation_after_every_epoch(
     for name in list(SHAPES)[1::2]:
         shop.sql(f"CREATE MATERIALIZED VIEW {name} AS {SHAPES[name]}")
     for number in range(2 if shop.engine.name == "spark" else 4):  # Spark's take their time
-        monkeypatch.setattr(workers, "FEW_CHANGES", [0, 20_000][number % 2])
+        monkeypatch.setattr(step, "FEW_CHANGES", [0, 20_000][number % 2])
         change(shop, chance)
         assert not shop.maintain().failed
         check(shop, *SHAPES)
@@ -195,7 +195,7 @@ def test_engines_take_turns_on_the_same_state(
                    f"min(k) AS least FROM t GROUP BY {name}")  # fmt: skip
         db.maintain()
         for number, engine in enumerate((spark, sail, spark)):
-            monkeypatch.setattr(workers, "FEW_CHANGES", [0, 20_000][number % 2])
+            monkeypatch.setattr(step, "FEW_CHANGES", [0, 20_000][number % 2])
             db.engines.use(engine)
             db.table("t").delete(range(number * 20, number * 20 + 20))
             assert not db.maintain().failed

@@ -16,7 +16,7 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
-from everview.programs import workers
+from everview.programs import step
 from everview.tpch import KEYS, QUERIES, create_tables
 from everview.tpch.changes import Changes, Mix, apply
 from tests.tpch.oracle import Row, check, tables_of
@@ -58,7 +58,7 @@ def db(engine: Engine, created: Path, tmp_path: Path) -> Iterator[ev.Database]:
 @pytest.fixture(autouse=True)
 def several_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second epoch, about, is spread over several partitions, as a large one would be."""
-    monkeypatch.setattr(workers, "FEW_CHANGES", SIZE)
+    monkeypatch.setattr(step, "FEW_CHANGES", SIZE)
 
 
 def maintain(db: ev.Database) -> None:
