@@ -1,6 +1,7 @@
-"""A view as users hold it: its rows as of the committed epoch.
+"""The handle of a view: reads its rows as of the committed epoch.
 
-A read sees one committed epoch of the whole view. It never blocks maintenance nor waits for it.
+A read sees one committed epoch of the whole view. It never blocks maintenance, and never waits for
+it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview import frames
+from everview.advice import how_to_maintain, how_to_read_table
 from everview.analysis import Analysis, analyze
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
@@ -47,12 +49,15 @@ T = TypeVar("T")
 
 
 class View:
-    """A maintained query. Handles are cheap, and fail once the view is dropped."""
+    """A query whose result Everview keeps current.
+
+    A handle is cheap to make. After the view is dropped, every use of it raises `ViewNotFound`.
+    """
 
     def __init__(self, store: EmbeddedStore, name: str) -> None:
         self._store = store
         if not isinstance(name, str):
-            raise ViewNotFound(f"the name of a view is text, not {type(name).__name__}")
+            raise ViewNotFound(f"the name of a view must be text, not {type(name).__name__}")
         self.name = self._document(name)["name"]
 
     def __repr__(self) -> str:
@@ -78,7 +83,9 @@ class View:
 
     def _missing(self, name: str) -> ViewNotFound:
         if any(name.lower() == table.lower() for table in self._store.tables()):
-            return ViewNotFound(f"{name} is a table and not a view; db.table({name!r}) reads it")
+            return ViewNotFound(
+                f"{name} is a table, not a view; read it with {how_to_read_table(name)}"
+            )
         views = sorted(v["name"] for v in self._store.documents("view/").values())
         have = f"views: {', '.join(views)}" if views else "there are no views yet"
         return ViewNotFound(f"there is no view {name}; {meant(name, views)}{have}")
@@ -90,32 +97,35 @@ class View:
 
     @property
     def plan(self) -> Node:
-        """How the view is maintained."""
+        """The plan by which the view is maintained."""
         return node_of(self._document()["plan"])
 
     @property
     def is_open(self) -> bool:
-        """Whether SQL leaves the view's answer open, as with `first` or rows that tie."""
+        """Whether SQL allows several answers to the query, as with `first` or rows that tie."""
         return bool(self._document()["open"])
 
     @property
     def views(self) -> dict[str, str]:
-        """The views that it reads: their names, by those that its query has for them."""
+        """The views that this view reads: {name in the query: name of the view}."""
         return dict(self._document()["views"])
 
     @property
     def tables(self) -> list[str]:
-        """The tables that it reads, itself or through views; its plan may do without some."""
+        """The tables that the view reads, directly or through other views.
+
+        The plan may not need all of them.
+        """
         return list(self._document()["tables"])
 
     @property
     def named_tables(self) -> tuple[str, ...]:
-        """The tables in its query, also those that its answer can't depend on."""
+        """The tables that the query names, also those that can't change its answer."""
         return tuple(self._document().get("widths", {}))
 
     @property
     def table_columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns that its tables had when it was made: those are what its query is about."""
+        """The columns that each table had when the view was created; the query sees only these."""
         widths = self._document().get("widths", {})
         schemas = {table: self._store.describe(table) for table in self.tables}
         return {
@@ -125,15 +135,18 @@ class View:
 
     @property
     def status(self) -> str:
-        """'new' until it is loaded, then 'live'; 'stopped' if it failed, 'waiting' while the engine
-        fails, 'suspect' if the machine went down while its state was not synced, see `error`."""
+        """'new', 'live', 'stopped', 'waiting' or 'suspect'; `error` says why.
+
+        A view is 'new' until it is loaded, and then 'live'. It is 'stopped' after it failed, and
+        'waiting' while the engine fails. It is 'suspect' if the machine crashed before the state
+        of views was on disk.
+        """
         if self._is_suspect():
             return "suspect"
         return "waiting" if self._waits_for() else str(self._document()["status"])
 
     def _waits_for(self) -> str | None:
-        """Why the engine failed when it last tried to bring the view up to date; None if it did
-        not, or if the view is stopped."""
+        """Why the engine failed in the last run; None if it worked, or if the view is stopped."""
         waiting = self._store.document(WAITING)
         return waiting["why"] if waiting and self._document()["status"] != "stopped" else None
 
@@ -142,63 +155,67 @@ class View:
 
     @property
     def consistency(self) -> str:
-        """'strong', or 'complete' if every change is to be a state of its own."""
+        """'strong', or 'complete' if readers can see a state after every single change."""
         return str(self._document()["consistency"])
 
     @property
     def error(self) -> str | None:
-        """Why the view is stopped, waits, is suspect or not replaced, and what to do; None if it
-        isn't so."""
+        """Why the view is stopped, waiting, suspect or not replaced, and what to do; else None."""
         if self._is_suspect():
             return unsynced.SUSPECT
         return self._waits_for() or self._document().get("error")
 
     @property
     def note(self) -> str:
-        """What whoever reads the view should know: that it is not loaded, or stopped; else ''."""
+        """What a reader must know about the rows: that the view is not loaded, or stopped.
+
+        '' if the rows are current.
+        """
         document = self._document()
         if not is_loaded(document):
-            why = document.get("error") or "everview run, or maintain(), loads it"
-            return f"view {self.name} is not loaded yet and so has no rows: {why}"
+            why = document.get("error") or f"{how_to_maintain()} loads it"
+            return f"view {self.name} is not loaded yet, so it has no rows: {why}"
         if document["status"] != "stopped":
             return ""
-        return f"view {self.name} is stopped, and read as of epoch {self.epoch}: {self.error}"
+        return f"view {self.name} is stopped, and its rows are of epoch {self.epoch}: {self.error}"
 
     @property
     def epoch(self) -> int:
-        """The newest committed epoch, or the last before the view was stopped."""
+        """The epoch that the rows show: the newest committed one, or the last before a stop."""
         committed = int((self._store.document("epoch") or {"number": 0})["number"])
         return min(committed, int(self._document().get("stopped_at", committed)))
 
     @property
     def freshness(self) -> timedelta:
-        """The age of the oldest change that the view does not include; zero if it has all."""
+        """The age of the oldest change that the view does not show yet; zero if it shows all."""
         oldest = oldest_pending(self._store, self.tables, self.positions)
         return timedelta(seconds=age_of(oldest))
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it has rows to read; a view that was stopped after it was loaded has."""
+        """Whether the view has rows to read. A view that stopped after its load still has them."""
         return is_loaded(self._document())
 
     @property
     def positions(self) -> dict[str, dict[str, int]] | None:
-        """What a stopped view includes of its tables' logs; None if it follows the epochs."""
+        """How far a stopped view follows the log of each table; None if it is not stopped."""
         return self._document().get("positions")
 
     @property
     def order(self) -> tuple[Order, ...]:
-        """The order in which its rows are read."""
+        """The order in which reads return the rows."""
         return tuple(Order(*by) for by in self._document()["order"])
 
     def explain(self, analyze: bool = False) -> Document:
-        """How the view is maintained, as `everview.plan.explain` has it; with `analyze` also what
-        its last epochs took."""
+        """How the view is maintained, as a document; `everview.plan.explain` describes it.
+
+        With `analyze` it also has the work that the last epochs took.
+        """
         found = self._steady(lambda: explain_view(self._store, self._document()))
         return analyzed(found, self.plan, self.analyze()) if analyze else found
 
     def analyze(self) -> Analysis | None:
-        """What its last epochs took; None if it is not loaded."""
+        """The work that the last epochs took, by operator and shard; None if it is not loaded."""
 
         def found() -> Analysis | None:
             epoch, document = self.epoch, self._document()
@@ -207,7 +224,7 @@ class View:
         return self._steady(found)
 
     def _steady(self, look: Callable[[], T]) -> T:
-        """What is found in the state of views; if some of it went meanwhile, what is found then."""
+        """What `look` returns; repeats it if the views changed meanwhile and it failed."""
         while True:
             before = self._store.documents("view/")
             try:
@@ -233,7 +250,7 @@ class View:
         return frames.to_polars(self.to_arrow())
 
     def _rows(self) -> pa.Table:
-        """All rows, in a store that is pinned."""
+        """All rows; the store must be pinned."""
         document, epoch = self._document(), self.epoch
         _check_readable(document)
         found = [self.schema.empty_table()]
@@ -245,18 +262,18 @@ class View:
         return _in_order(pa.concat_tables(found), document["order"])
 
     def scan(self) -> Iterator[Row]:
-        """Rows as dicts, all of one epoch."""
+        """All rows as dicts, of one epoch."""
         for batch in self.to_arrow().to_batches():
             yield from python_rows(batch)
 
     def get(self, *key: Any) -> Row | None:
-        """The row with that key (see `key`), or None."""
+        """The row with that key, or None; `key` says which columns form the key."""
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
         with _pinned(self._store, [self.name]) as pinned:
             return View(pinned, self.name)._row(key)
 
     def _row(self, key: tuple[Any, ...]) -> Row | None:
-        """The row with that key, in a store that is pinned."""
+        """The row with that key, or None; the store must be pinned."""
         document = self._document()
         key_columns = self._key_columns(document)
         _check_readable(document)
@@ -280,22 +297,23 @@ class View:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that tell the rows apart."""
+        """The columns that identify a row."""
         return tuple(self._document()["key"])
 
     @property
     def key_schema(self) -> TableSchema:
-        """The columns of the key, to read keys by. Raises `UnsupportedSql` if no row can be had by
-        its key."""
+        """The columns of the key with their types. Raises `UnsupportedSql` if `get` can't work."""
         document = self._document()
         return ViewKey(self.name, self._key_columns(document), tuple(document["key"]))
 
     def _key_columns(self, document: dict[str, Any]) -> tuple[Column, ...]:
-        """The columns of the key, in the order of the view's."""
+        """The columns of the key, in the order of the view's columns."""
         columns = node_of(document["plan"]).columns
         found = tuple(column for column in columns if column.name in document["key"])
         if len(found) in (0, len(columns)) or any(is_nested(column.type) for column in found):
-            raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
+            raise UnsupportedSql(
+                f"view {self.name} has no key by which a single row can be read; scan the view"
+            )
         return found
 
     def __len__(self) -> int:
@@ -313,7 +331,7 @@ def read_together(views: list[View]) -> dict[str, pa.Table]:
 
 @contextmanager
 def _pinned(store: EmbeddedStore, views: list[str]) -> Iterator[PinnedStore]:
-    """The store at one epoch, as it is or for as long as the block."""
+    """The store at one epoch, for the time of the block; a pinned store stays as it is."""
     if isinstance(store, PinnedStore):
         yield store
     else:
@@ -322,7 +340,7 @@ def _pinned(store: EmbeddedStore, views: list[str]) -> Iterator[PinnedStore]:
 
 
 def explain_view(store: EmbeddedStore, view: dict[str, Any]) -> Document:
-    """How a view is maintained, or would be if it is not in the catalog."""
+    """How a view is maintained, or would be maintained if it is not created yet."""
     others = [v for v in store.documents("view/").values() if v["name"] != view["name"]]
     live = [other for other in others if other["status"] == "live"]
     states = {i: state for other in live for i, state in other["states"].items() if i != "view"}
@@ -359,8 +377,7 @@ def oldest_pending(
     tables: Iterable[str],
     positions: Mapping[str, Mapping[str, int]] | None = None,
 ) -> datetime | None:
-    """When the oldest change of the tables was made that is after the given positions; by default
-    that no committed epoch has."""
+    """The time of the oldest change after some positions, by default those of the last epoch."""
     if positions is None:
         positions = (store.document("epoch") or {"positions": {}})["positions"]
     times = [
@@ -378,13 +395,13 @@ def age_of(time: datetime | None) -> float:
 def _check_readable(document: dict[str, Any]) -> None:
     if document.get("rebuilding"):
         raise NotLoaded(
-            f"view {document['name']} is being made anew; everview run DB --once, or "
-            "db.maintain(), loads it"
+            f"view {document['name']} has no rows until it is loaded again; {how_to_maintain()} "
+            "loads it"
         )
 
 
 def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
-    """Rows sorted, each column with its NULLs where the query wants them."""
+    """The rows, sorted, with NULLs first or last as the query says for each column."""
     for name, descending, nulls_first in reversed(order):
         places = pc.array_sort_indices(
             _comparable(rows[name].combine_chunks()),
@@ -396,7 +413,7 @@ def _in_order(rows: pa.Table, order: list[list[Any]]) -> pa.Table:
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Values that Arrow sorts as Spark does; Arrow has NaN beside NULL, on either side."""
+    """Values that Arrow sorts as Spark does: Arrow would put NaN beside NULL."""
     if not pa.types.is_floating(values.type):
         return values
     ordered = KeyCodec([Column("", values.type)]).encode([values])

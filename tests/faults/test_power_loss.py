@@ -115,7 +115,7 @@ def test_state_that_is_older_than_the_epoch_is_noticed_and_made_anew(
         assert "credits is suspect: the machine went down" in shown
         before = states(db)
         report = db.maintain()
-        assert "all views are made anew" in (report.recovered or "")
+        assert "all views are loaded again" in (report.recovered or "")
         assert sorted(report.loaded) == sorted(bank.VIEWS)
         assert not {s for v in before.values() for s in v.values()} & set(db.store.states())
         assert bank.faults(db)[1] == []

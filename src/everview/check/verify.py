@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from everview.advice import how_to_maintain
 from everview.errors import NotLoaded
 from everview.plan.nodes import Node, Project, TopK
 from everview.result import count_rows
@@ -117,8 +118,8 @@ def _inner(db: Database, view: View) -> list[tuple[str, View]]:
 def _pinned(db: Database, view: View) -> tuple[int, Positions, pa.Table]:
     """An epoch, the positions it has of the view's tables, and the view's rows as of it."""
     if not view.is_loaded:
-        remedy = view.error or "everview run DB --once, or db.maintain(), loads it"
-        raise NotLoaded(f"view {view.name} has no rows to verify, it is {view.status}: {remedy}")
+        remedy = view.error or f"{how_to_maintain()} loads it"
+        raise NotLoaded(f"view {view.name} has no rows to verify; it is {view.status}: {remedy}")
     with db.pin(view.name) as pin:
         pinned = pin.view(view.name)
         positions = pinned.positions or pin.positions

@@ -351,8 +351,8 @@ def _give_up(store: EmbeddedStore, view: View, step: Step, what: str, report: Re
         _stop(store, view | {"states": {}}, step, what, report)
     else:
         reason = (
-            f"{what}; so nothing was replaced. Write CREATE OR REPLACE again when that is mended, "
-            "or with another query"
+            f"{what}; so nothing was replaced. Correct that, or change the query, and write "
+            "CREATE OR REPLACE again"
         )
         root, changes = view["root"], dict[str, View | None]()
         for key, other in store.documents("replacement/").items():
@@ -457,9 +457,9 @@ def _placed(
     keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}
     row = failing_row(engine.session, node_of(view["plan"]), step, states, keys)
     if row is not None:
-        return f"{what.rstrip('.')}, on {row}; mend the row"
+        return f"{what.rstrip('.')}, on {row}; correct the row"
     if engine.name == "sail":
-        return f"{what.rstrip('.')}; if it is Sail that lacks something, use the engine spark"
+        return f"{what.rstrip('.')}; if Sail lacks something here, use the engine spark"
     return what
 
 
@@ -467,8 +467,9 @@ def _stop(store: EmbeddedStore, view: View, step: Step, what: str, report: Repor
     """Keep a view as it was before a step, and say why."""
     name = view["name"]
     reason = (
-        f"{what}. When that is mended, everview verify DB {name} --repair makes the view anew; or "
-        f"DROP VIEW {name} and create it with another query"
+        f"{what}. After you have corrected that, `everview verify DB {name} --repair` or "
+        f"db.rebuild({name!r}) loads the view again; or DROP VIEW {name} and create it with "
+        "another query"
     )
     stopped = {
         "status": "stopped",

@@ -29,8 +29,8 @@ def recover(store: EmbeddedStore, token: int) -> str | None:
     nothing = {"epoch": epoch | {"positions": {}}, "intent": None, unsynced.DOCUMENT: None}
     store.store_documents({key: anew(view) for key, view in views.items()} | nothing, token)
     return (
-        f"the machine went down before the state of all views was on disk{''.join(lost)}; all "
-        "views are made anew from the tables"
+        f"the machine crashed before the state of all views was on disk{''.join(lost)}; all views "
+        "are loaded again from the tables"
     )
 
 
@@ -49,8 +49,8 @@ def ahead_of_logs(store: EmbeddedStore, epoch: Mapping[str, Any]) -> dict[str, s
         for region, position in positions.items():
             if region in held and held[region].last < position:
                 found[table] = (
-                    f"table {table}, region {region}: its log ends at {held[region].last}, but "
-                    f"views had it up to {position}: the changes between are lost"
+                    f"table {table}, region {region}: its log ends at change {held[region].last}, "
+                    f"but views had all changes up to {position}: those between are lost"
                 )
     return found
 

@@ -1,7 +1,7 @@
 """CREATE [OR REPLACE] VIEW and ALTER VIEW ... RENAME TO.
 
-A view's document has its plan, in which the plans of views that it reads are inlined. So when one
-is replaced, those that read it are planned anew from their queries, and replaced with it.
+A view's document contains its plan, and that plan contains the plans of the views that it reads.
+So when a view is replaced, Everview also plans and replaces the views that read it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from everview.advice import how_to_maintain
 from everview.errors import InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
 from everview.intake.explain import shown
 from everview.plan.facts import Facts, TableFacts
@@ -58,14 +59,16 @@ def _created(db: Database, creation: Creation) -> Result:
         over = ", ".join([*view["tables"], *view["views"].values()]) or "constants"
         if token is None or not creation.replaces or db.store.document(key) is None:
             db.store.store_views({key: view}, token, created=view["name"])
-            return Result(message=f"view {view['name']} created over {over}; maintain() loads it")
+            return Result(
+                message=f"view {view['name']} created over {over}; {how_to_maintain()} loads it"
+            )
         changed = _with_readers(db, view)
         _replace(db, changed, token)
     readers = list(changed)[1:]
     others = f", and with it {', '.join(readers)}" if readers else ""
     return Result(
-        message=f"view {view['name']} is to be replaced{others}, over {over}; maintain() loads the "
-        "new definition and then puts it in place"
+        message=f"view {view['name']} will be replaced{others}, over {over}; {how_to_maintain()} "
+        "loads the new definition and puts it in place"
     )
 
 
@@ -77,8 +80,10 @@ def _check_name(name: str) -> None:
 
 @contextmanager
 def _others_waiting(db: Database, creation: Creation) -> Iterator[int | None]:
-    """While a view's plan depends on other views, or is about to be that of others, nobody else may
-    change those. A view of tables alone waits for nobody."""
+    """Keep other processes from changing the views that this view reads, or that read it.
+
+    Gives the token of the lease. A view over tables only waits for nobody and gives None.
+    """
     from everview.run.engine import start
     from everview.run.maintainer import alone
 
@@ -93,7 +98,7 @@ def _others_waiting(db: Database, creation: Creation) -> Iterator[int | None]:
 
 
 def define(db: Database, creation: Creation) -> Document:
-    """The document of the view that a CREATE would create; changes nothing."""
+    """Plan the view of a CREATE statement and return its document; changes nothing."""
     name = creation.name
     if name.lower() in {table.lower() for table in db.tables()}:
         raise TableExists(f"there is a table {name}; a view needs a name of its own")
@@ -113,16 +118,17 @@ def define(db: Database, creation: Creation) -> Document:
         found = _planned(db, creation.definition, views)
     except RecursionError:
         raise UnsupportedSql(
-            f"view {name} has too many joins or subqueries inside one another to be planned; join "
-            "fewer of them"
+            f"view {name} nests too many joins or subqueries to be planned; use fewer of them"
         ) from None
     _check_readable(db, name, found["views"].values())
     return {"name": name, "consistency": creation.consistency, **found}
 
 
 def _planned(db: Database, definition: Definition, views: Mapping[str, Document]) -> Document:
-    """The part of a document that follows from a definition and the views that its query reads, by
-    the names it has for them."""
+    """Plan a definition and return that part of the view's document.
+
+    `views` maps the names in the query to the documents of the views that it reads.
+    """
     from everview.run.engine import start
     from everview.sql.catalyst import translate
 
@@ -136,8 +142,8 @@ def _planned(db: Database, definition: Definition, views: Mapping[str, Document]
     over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
     if definition.is_full and over:
         raise UnsupportedSql(
-            f"a view that is refreshed in full reads tables only, not the view {next(iter(over))}; "
-            "write that view's query instead, in a WITH"
+            f"a view WITH (refresh = 'full') can read tables only, not the view "
+            f"{next(iter(over))}; put the query of that view into a WITH clause instead"
         )
     asked = inline_views(found.plan, plans)
     improved = found.plan if definition.is_full else _improved(db, found.plan, named)
@@ -161,12 +167,15 @@ def _planned(db: Database, definition: Definition, views: Mapping[str, Document]
 
 
 def _check_size(plan: Node) -> None:
-    """What a UNION reads again and again is all in one job, and an engine runs that at once."""
+    """Refuse a plan that would run too many operators at once.
+
+    All parts of a UNION are in one job, and an engine runs the whole job at once.
+    """
     size = jobs([plan]).largest
     if size > MOST_AT_ONCE:
         raise UnsupportedSql(
-            f"an epoch would run {size:,} operators at once, and up to {MOST_AT_ONCE} can be; have "
-            "fewer parts in its UNIONs, counted with all that they read"
+            f"an epoch of this view would run {size:,} operators at once, and the limit is "
+            f"{MOST_AT_ONCE}; use fewer parts in its UNIONs, and count all that each part reads"
         )
 
 
@@ -180,20 +189,20 @@ def _improved(db: Database, plan: Node, tables: Iterable[str]) -> Node:
 
 
 def _check_readable(db: Database, name: str, over: Iterable[str]) -> None:
-    """That a view reads neither itself nor what is about to change."""
+    """Refuse a view that reads itself, or a view that is being replaced."""
     readers = [name, *views_over(db, name)]
     for view in over:
         if view in readers:
             raise UnsupportedSql(f"view {name} would read itself, through view {view}")
         if db.store.document(f"replacement/{view.lower()}") is not None:
             raise InUse(
-                f"view {view} is being replaced; try again when its new definition is in place, "
-                "after the next maintain()"
+                f"view {view} is being replaced; {how_to_maintain()} puts its new definition in "
+                "place, then try again"
             )
 
 
 def _shards(db: Database) -> list[int]:
-    """Those of the other views, since views share state; for the first, one for each core."""
+    """The shards of the other views, since views share state; the first view gets one per core."""
     for view in db.store.documents("view/").values():
         return list(view["shards"])
     cores = os.cpu_count() or 1
@@ -212,7 +221,7 @@ def views_over(db: Database, name: str) -> list[str]:
 
 
 def _with_readers(db: Database, view: Document) -> dict[str, Document]:
-    """The view and those that read it, planned anew."""
+    """The documents of the view and of the views that read it, planned again."""
     views = {one["name"]: one for one in db.store.documents("view/").values()}
     changed = {view["name"]: view}
     for name in views_over(db, view["name"]):
@@ -230,7 +239,7 @@ def _with_readers(db: Database, view: Document) -> dict[str, Document]:
 
 
 def _replace(db: Database, views: Mapping[str, Document], token: int | None) -> None:
-    """Have views loaded beside what they are, to take its place together."""
+    """Store new definitions beside the old ones; the maintainer loads them and swaps them all."""
     from everview.stores.embedded.pinned import is_loaded
 
     root = next(iter(views))

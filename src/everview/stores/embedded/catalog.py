@@ -1,7 +1,12 @@
-"""Table definitions, as JSON documents in an LMDB environment of their own.
+"""The catalog: JSON documents in an LMDB environment of their own.
 
-Every operation looks its table up here, so that what one process creates, drops or attaches is
-seen by the next operation of every other.
+It has a document for each table (its definition), for each view (definition, plan and status), and
+for what maintenance must remember, such as the committed epoch and the lease. `docs/reference/
+formats.md` lists all of them.
+
+Every operation looks its table up here. So when one process creates, drops or changes a table, the
+next operation of every other process sees it. Documents that belong together change in one
+transaction.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from typing import Any
 
 import lmdb
 
+from everview.advice import how_to_read_view
 from everview.errors import InUse, TableExists, TableNotFound, meant
 from everview.schema import TableSchema
 from everview.stores.embedded import lease, unsynced
@@ -28,7 +34,7 @@ Glance = tuple[dict[str, dict[str, Any]], dict[str, Layout]]
 
 
 class Catalog:
-    """Reads and writes definitions; keeps the layouts of those it read."""
+    """Reads and writes the documents; caches the layouts of tables that it has read."""
 
     def __init__(self, environment: Environment, directory: str) -> None:
         self.environment = environment
@@ -41,7 +47,7 @@ class Catalog:
         return self.environment.dbs[0]
 
     def layout(self, table: str) -> Layout:
-        """The table as defined now."""
+        """The layout of a table as it is defined now. Raises `TableNotFound`."""
         with self.environment.reading() as txn:
             return self._layout_in(txn, table)
 
@@ -60,7 +66,10 @@ class Catalog:
             return sorted(schema.name for schema in self._all(txn))
 
     def create(self, schema: TableSchema, make: Callable[[Layout], None]) -> None:
-        """Define a table when `make` has made its files. Raises `TableExists`."""
+        """Let `make` create the files of a table, then store its definition, in one transaction.
+
+        Raises `TableExists` if a table or view has the name.
+        """
         key = _document_key(schema.name)
 
         def define(txn: lmdb.Transaction) -> None:
@@ -81,7 +90,10 @@ class Catalog:
         self.environment.sync()
 
     def change(self, table: str, change: Callable[[TableSchema], TableSchema]) -> None:
-        """Change the definition of an existing table, as it is now, in one transaction."""
+        """Apply `change` to the current definition of a table, in one transaction.
+
+        Raises `TableNotFound`.
+        """
         key = _document_key(table)
 
         def store(txn: lmdb.Transaction) -> None:
@@ -96,8 +108,10 @@ class Catalog:
         self.environment.sync()
 
     def drop(self, table: str) -> None:
-        """Forget a table and remove its files, and those of drops that did not finish. Raises
-        `InUse` if a view reads it."""
+        """Delete the definition of a table, then its files and those of unfinished drops.
+
+        Raises `TableNotFound`, and `InUse` if a view reads the table.
+        """
 
         def forget(txn: lmdb.Transaction) -> set[str]:
             readers = self._readers(txn, table)
@@ -118,13 +132,16 @@ class Catalog:
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
     def _readers(self, txn: lmdb.Transaction, table: str) -> list[str]:
-        """The views that read a table, or are about to."""
+        """The views that read a table, also through a definition that is not in place yet."""
         kinds = [self._documents_of(txn, kind) for kind in ("view/", "replacement/")]
         views = [view for kind in kinds for view in kind.values()]
         return [v["name"] for v in views if table.lower() in map(str.lower, v["tables"])]
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """A JSON document that is not a table's definition; not to be changed in place."""
+        """The document of that name, or None. Callers must not change it in place.
+
+        Definitions of tables are not found here; see `layout`.
+        """
         with self.environment.reading() as txn:
             return self._document_in(txn, name)
 
@@ -154,8 +171,12 @@ class Catalog:
         return found
 
     def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
-        """At one moment: the documents of the epoch, of what is unsynced, and of those of the views
-        that there are, and the tables as they are defined. None stands for all."""
+        """Read what a pin needs, at one moment: documents by name, and layouts by table.
+
+        The documents are `epoch`, `unsynced` and those of the named views. A view that doesn't
+        exist is left out; a table that doesn't exist raises `TableNotFound`. None means all views,
+        or all tables.
+        """
         with self.environment.reading() as txn:
             if views is None:
                 documents = self._documents_of(txn, "view/")
@@ -172,9 +193,9 @@ class Catalog:
     def store_documents(
         self, changes: Mapping[str, dict[str, Any] | None], token: int | None = None
     ) -> None:
-        """Set documents (None removes one), all in one transaction.
+        """Store documents, all in one transaction; None deletes one.
 
-        With a token only while that is the lease's; else raises `Superseded`.
+        With a token, raises `Superseded` and stores nothing if the lease has a newer token.
         """
         self.environment.update(lambda txn: self._store_in(txn, changes, token))
 
@@ -184,10 +205,10 @@ class Catalog:
         token: int | None = None,
         created: str | None = None,
     ) -> None:
-        """As `store_documents`, of views that were just planned.
+        """Store documents of views that were just planned, as `store_documents` does.
 
-        Raises `TableNotFound` if a table that one of them reads is gone by now, and `TableExists`
-        if there is a table or view by the name of the one that is `created`.
+        Raises `TableNotFound` if a table that they read was dropped meanwhile. Raises `TableExists`
+        if a table or view has the name `created`.
         """
 
         def store(txn: lmdb.Transaction) -> None:
@@ -228,7 +249,7 @@ class Catalog:
         txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)
 
     def _get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
-        """A stored text; there is none under a key that is longer than LMDB's may be."""
+        """The bytes stored under a key, or None; LMDB would fail on a key that is too long."""
         return txn.get(key, db=self._documents) if len(key) <= LONGEST else None
 
     def _parse(self, document: bytes) -> Layout:
@@ -258,8 +279,8 @@ class Catalog:
         if (view := self._document_in(txn, _view_key(table))) is not None:
             name = view["name"]
             return TableNotFound(
-                f"{name} is a view and not a table; read it with SELECT or db.view({name!r}), and "
-                f"write to the tables it reads: {', '.join(view['tables']) or 'it reads none'}"
+                f"{name} is a view, not a table; read it with {how_to_read_view(name)}, and write "
+                f"to the tables that it reads: {', '.join(view['tables']) or 'it reads none'}"
             )
         names = sorted(schema.name for schema in self._all(txn))
         views = sorted(view["name"] for view in self._documents_of(txn, "view/").values())
@@ -278,5 +299,5 @@ def _document_key(table: str) -> bytes:
 
 
 def _encoded(name: str) -> bytes:
-    """The name's bytes; nothing has a name that is not Unicode, but one may look for it."""
+    """The bytes of a name. A user may look for a name that is not valid Unicode; none is stored."""
     return name.encode("utf-8", "surrogatepass")

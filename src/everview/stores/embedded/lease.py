@@ -145,8 +145,8 @@ def check(token: int, newest: int) -> None:
     """Refuse what comes with a token that is not the newest."""
     if token < newest:
         raise Superseded(
-            f"another maintainer took over (lease {newest}, this one had {token}); nothing of this "
-            "was written, and the other goes on from where this one was"
+            f"another maintainer took over (it has lease {newest}, this one had lease {token}); "
+            "this write was refused, and the other maintainer continues"
         )
 
 
@@ -199,8 +199,8 @@ def _opened(path: str | Path) -> int:
             raise too_many_files(str(path)) from error
         if error.errno == errno.ENOENT:
             raise Damaged(
-                f"{os.path.dirname(path)} is gone; if it was a view's state, have the view made "
-                "anew, with everview verify DB --repair"
+                f"{os.path.dirname(path)} is missing; if it was the state of a view, load the view "
+                "again with `everview verify DB --repair`"
             ) from error
         raise
 

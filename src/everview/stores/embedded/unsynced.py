@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 DOCUMENT = "unsynced"
 SUSPECT = (
-    "the machine went down before the state of all views was on disk, so they may lack changes; "
-    "everview run DB --once, or db.maintain(), makes them anew from the tables"
+    "the machine crashed before the state of all views was on disk, so they may lack changes; "
+    "the next `everview run DB --once` or db.maintain() loads them again from the tables"
 )
 
 
@@ -80,7 +80,7 @@ def hand_over(path: str) -> None:
             with suppress(OSError):
                 Path(note).write_text(str(error))
             raise WriteError(
-                f"{directory} could not be synced: {error}. What was written is there, but may not "
+                f"{directory} could not be synced: {error}. The data is written, but may not "
                 "survive a crash of the machine."
             ) from error
         with suppress(OSError):
