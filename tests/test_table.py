@@ -133,7 +133,9 @@ def test_a_column_that_is_added_between_two_regions_is_in_neither(numbers):
     ],
 )
 def test_a_table_is_not_created_from_something_else(db, columns, key):
-    with pytest.raises(InvalidSchema, match=r"does not define a column; give names with|name.* not "):
+    with pytest.raises(
+        InvalidSchema, match=r"does not define a column; give names with|name.* not "
+    ):
         db.create_table("other", columns, key)
 
 

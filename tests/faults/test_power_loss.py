@@ -108,11 +108,11 @@ def test_state_that_is_older_than_the_epoch_is_noticed_and_made_anew(
         assert bank.faults(db)[1] != [], "else there would be nothing to notice"
     with open_(after, "another boot") as db:
         for read in READS:
-            with pytest.raises(NotLoaded, match=r"the machine went down .* db.maintain\(\)"):
+            with pytest.raises(NotLoaded, match=r"the machine crashed .* db.maintain\(\)"):
                 read(db)
         assert {db.view(name).status for name in db.views()} == {"suspect"}
         shown = CliRunner().invoke(main, ["status", str(after)]).output
-        assert "credits is suspect: the machine went down" in shown
+        assert "credits is suspect: the machine crashed" in shown
         before = states(db)
         report = db.maintain()
         assert "all views are loaded again" in (report.recovered or "")
@@ -129,7 +129,7 @@ def test_a_run_says_why_it_makes_all_views_anew(open_: Open, path: Path) -> None
     open_(after, "another boot").close()
     said = CliRunner().invoke(main, ["run", str(after), "--once", "--engine", "sail"])
     assert said.exit_code == 0, said.output
-    assert "the machine went down before the state of all views was on disk" in said.stderr
+    assert "the machine crashed before the state of all views was on disk" in said.stderr
     assert "loaded credits" in said.output
 
 

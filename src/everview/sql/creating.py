@@ -282,4 +282,4 @@ def rename(db: Database, statement: Statement, at: int) -> Result:
                     changes[key] = view | {"views": inner} | root
         created = None if new.lower() == old.lower() else new
         db.store.store_views(changes, token, created)
-    return Result(message=f"view {old} is now {new}")
+    return Result(message=f"view {old} is now called {new}")

@@ -1,4 +1,4 @@
-"""What a CREATE VIEW says, read from its tokens; the query stays as it was written."""
+"""Reads a CREATE VIEW statement from its tokens; the text of the query stays as it is."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _FORM = (
 
 @dataclass(frozen=True)
 class Definition:
-    """What a view shows: a query, the view's own names for its columns, if it has such, and whether
-    the whole query is computed anew in every epoch that may change it."""
+    """What a view shows: its query, and the names of its columns if the statement lists them.
+
+    With `is_full`, every epoch that may change the view computes the whole query again.
+    """
 
     query: str
     columns: tuple[str, ...] = ()
@@ -33,7 +35,7 @@ class Definition:
 
     @staticmethod
     def of(document: dict[str, Any]) -> Definition:
-        """That of a view's document; views were once stored without names and refresh."""
+        """The definition in a view's document; old documents lack `columns` and `refresh`."""
         is_full = document.get("refresh") == "full"
         return Definition(document["sql"], tuple(document.get("columns", ())), is_full)
 
@@ -82,7 +84,7 @@ def _columns(statement: Statement, at: int) -> tuple[tuple[str, ...], int]:
         if stop - start != 1:
             raise InvalidSql(
                 f"{statement.cut(start, stop) or 'nothing'} can't name a column of the view; "
-                f"write only names, (a, b), since types are the query's. {_FORM}"
+                f"write names only, (a, b), since the types come from the query. {_FORM}"
             )
     return tuple(statement.tokens[start].text for start, _ in pieces), end
 
@@ -100,7 +102,7 @@ def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
             listed = ", ".join(f"{name} = '{a}' or '{b}'" for name, (a, b) in OPTIONS.items())
             raise InvalidSql(
                 f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
-                f"({listed}), the first of which are the defaults"
+                f"({listed}); the first of each is the default"
             )
         found[name.lower()] = value
     return found, end

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from everview.database import Database
 
 _FORMS = (
-    "of views there are CREATE [OR REPLACE] MATERIALIZED VIEW name [(column, ...)] AS query, ALTER "
-    "VIEW name RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN [ANALYZE] name, "
-    "EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
+    "the statements about views are CREATE [OR REPLACE] MATERIALIZED VIEW name [(column, ...)] AS "
+    "query, ALTER VIEW name RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN "
+    "[ANALYZE] name, EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
 )
 
 
@@ -88,7 +88,7 @@ def _drop(db: Database, statement: Statement, at: int) -> Result:
 
     name, cascade = _dropped(db, statement, at)
     if name is None:
-        return Result(message="there was no such view")
+        return Result(message="there is no such view")
     with alone(db.store) as token:  # so that nobody plans another over them
         gone = [name, *views_over(db, name)]
         if len(gone) > 1 and not cascade:
