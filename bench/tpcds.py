@@ -73,9 +73,9 @@ views. The benchmark compares each view with a recomputation after its load and 
 
 `rounds` are the rounds of an epoch, `rows` the greatest number of rows that the view had, `changed`
 the number of epochs that changed it, and `epoch s` the seconds of an epoch with all views of a
-database, up to {options.together}. `exact` says whether the view equals the recomputation of DuckDB,
-or of Spark where DuckDB rounds differently or can't run the query. `reason` says why a view is
-refused, or what of it is not incremental.
+database, up to {options.together}. `exact` says whether the view equals the recomputation by
+DuckDB, or by Spark where DuckDB rounds differently or can't run the query. `reason` says why a view
+is refused, or what of it is not incremental.
 
 {table}
 """
