@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 PROJECT = Path(__file__).parents[1]
@@ -62,6 +63,7 @@ _COLUMNS = (
     "reason",
 )
 _REASON = 100
+_COLUMNS_OF_PROSE = 100
 _PAGE = """# TPC-DS
 
 `python bench/tpcds.py --markdown docs/reference/tpcds.md` wrote this page: the TPC-DS queries as
@@ -69,7 +71,7 @@ views. The benchmark compares each view with a recomputation after its load and 
 {options.epochs} epochs of {options.changes} random changes (scale factor {options.scale:g},
 {options.engine}).
 
-**{summary}.**
+{summary}
 
 `rounds` are the rounds of an epoch, `rows` the greatest number of rows that the view had, `changed`
 the number of epochs that changed it, and `epoch s` the seconds of an epoch with all views of a
@@ -242,7 +244,8 @@ def _markdown(outcomes: list[Outcome], options: argparse.Namespace) -> str:
     rows = [[cell.replace("|", "\\|") for cell in _cells(outcome)] for outcome in outcomes]
     lines = [_COLUMNS, ["---"] * len(_COLUMNS), *rows]
     table = "\n".join(f"| {' | '.join(row)} |" for row in lines)
-    return _PAGE.format(summary=_summary(outcomes), table=table, options=options)
+    summary = fill(f"**{_summary(outcomes)}.**", _COLUMNS_OF_PROSE)
+    return _PAGE.format(summary=summary, table=table, options=options)
 
 
 if __name__ == "__main__":
