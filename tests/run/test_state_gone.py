@@ -199,7 +199,7 @@ def test_a_pin_that_never_finds_one_epoch_gives_up(
         return shard(store, *given, **named)
 
     monkeypatch.setattr(EmbeddedStore, "shard", commit)
-    with pytest.raises(DatabaseError, match="changed again and again"):
+    with pytest.raises(DatabaseError, match="changed so often"):
         pin_all(shop)
 
 

@@ -288,7 +288,7 @@ def test_a_load_starts_anew(shard: Shard) -> None:
     assert shard.size()[0] == 1
     assert shard.apply(9, 1, putting(b"l", b"newer", calls))["before"].to_pylist() == [b"new"]
     assert calls == [b"old", b"new", b"newer"]
-    with pytest.raises(Superseded, match="epoch 8 comes after 9"):
+    with pytest.raises(Superseded, match="epoch 8 is refused, since the shard has applied epoch 9"):
         shard.load(8, 1, putting(b"l", b"late", calls))
     assert list(shard.values()) == [[b"newer"]]
 

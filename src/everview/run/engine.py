@@ -172,8 +172,8 @@ class Engine:
         fresh = start(self.name)
         self.session, self.programs = fresh.session, fresh.programs
         return EngineFailed(
-            f"the session of the engine {self.name} had ended, as some do that nobody uses for "
-            "long; there is a new one now, so try again"
+            f"the engine {self.name} had ended its session, perhaps because it was idle for long; "
+            "there is a new session now, so try again"
         )
 
     @contextmanager

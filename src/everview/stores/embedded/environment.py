@@ -139,8 +139,8 @@ class Environment:
                 raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
             if any(os.strerror(code) in str(error) for code in (errno.EACCES, errno.EPERM)):
                 raise DatabaseError(
-                    f"{self.path} can't be opened: {error}; also who only reads a database writes "
-                    "its lock files: get the right to write there, or read a copy"
+                    f"{self.path} can't be opened: {error}; also a reader writes the lock files of "
+                    "a database: get the right to write there, or read a copy"
                 ) from error
             if os.strerror(errno.EROFS) in str(error):
                 raise DatabaseError(
