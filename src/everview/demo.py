@@ -1,6 +1,6 @@
-"""The demo: TPC-H views follow a stream of changes, and are then held against a recomputation.
+"""The demo: TPC-H views follow a stream of changes, and are then compared with a recomputation.
 
-Uses only what a user can use. Everything it prints was just measured or read.
+It uses only the public API. It prints only what it has just measured or read.
 """
 
 from __future__ import annotations

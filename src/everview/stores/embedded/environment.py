@@ -448,8 +448,8 @@ class Environment:
                 with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
                     note.write(str(error))
                 raise WriteError(
-                    f"{self.path} could not be synced: {error}. What was written is there, but may "
-                    "not survive a crash of the machine."
+                    f"{self.path} could not be synced: {error}. The data is written, but may not "
+                    "survive a crash of the machine."
                 ) from error
             with suppress(OSError):
                 os.unlink(os.path.join(self.path, SYNC_FAILED))
