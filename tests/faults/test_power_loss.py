@@ -257,7 +257,7 @@ def test_a_log_that_came_back_shorter_is_told(open_: Open, path: Path) -> None:
     with open_(after, "another boot") as db:
         made = db.maintain().recovered or ""
         assert "table transfers, region" in made
-        assert "the changes between are lost" in made
+        assert "those between are lost" in made
         for seed in range(2):
             bank.work(db, random.Random(seed), 60, 50)
             db.maintain()
@@ -273,7 +273,7 @@ def test_views_that_have_more_than_a_log_are_stopped_until_repaired(
         failed = db.maintain().failed
         assert sorted(failed) == sorted(bank.VIEWS)
         assert "table transfers, region" in failed["total"]
-        assert "but views had it up to" in failed["total"]
+        assert "but views had all changes up to" in failed["total"]
         assert db.view("total").status == "stopped"
         for name in bank.VIEWS:
             assert not db.rebuild(name).failed

@@ -297,7 +297,7 @@ def test_what_comes_with_an_older_token_is_refused(shard: Shard) -> None:
     empty(shard)
     shard.load(1, 2, putting(b"k", b"one", []))
     for older in (shard.load, shard.apply):
-        with pytest.raises(Superseded, match="lease 2, this one had 1"):
+        with pytest.raises(Superseded, match="lease 2, this one had lease 1"):
             older(2, 1, putting(b"k", b"stale", []))
     shard.apply(2, 3, putting(b"k", b"two", []))
     shard.fence(5)
