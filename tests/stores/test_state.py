@@ -301,7 +301,7 @@ def test_what_comes_with_an_older_token_is_refused(shard: Shard) -> None:
             older(2, 1, putting(b"k", b"stale", []))
     shard.apply(2, 3, putting(b"k", b"two", []))
     shard.fence(5)
-    with pytest.raises(Superseded, match="lease 5, this one had 3"):
+    with pytest.raises(Superseded, match="lease 5, this one had lease 3"):
         shard.apply(2, 3, putting(b"k", b"stale", []))
     assert shard.apply(2, 5, putting(b"k", b"again", []))["before"].to_pylist() == [b"one"]
     assert shard.get(b"k") == b"two"
