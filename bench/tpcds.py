@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 PROJECT = Path(__file__).parents[1]
@@ -62,18 +63,21 @@ _COLUMNS = (
     "reason",
 )
 _REASON = 100
+_COLUMNS_OF_PROSE = 100
 _PAGE = """# TPC-DS
 
-Written by `python bench/tpcds.py --markdown docs/reference/tpcds.md`: the TPC-DS queries as views.
-What is maintained is held against a recomputation after loading and after each of {options.epochs}
-epochs of {options.changes} random changes (scale factor {options.scale:g}, {options.engine}).
+`python bench/tpcds.py --markdown docs/reference/tpcds.md` wrote this page: the TPC-DS queries as
+views. The benchmark compares each view with a recomputation after its load and after each of
+{options.epochs} epochs of {options.changes} random changes (scale factor {options.scale:g},
+{options.engine}).
 
-**{summary}.**
+{summary}
 
-`rounds` are those of an epoch, `rows` the most the view had, `changed` how many epochs changed it,
-and `epoch s` the seconds of an epoch with all views of a database, up to {options.together}.
-`exact` is by DuckDB, or by Spark where it says so: there DuckDB rounds otherwise, or can't run the
-query. `reason` says why a view is refused, or what of it is not incremental.
+`rounds` are the rounds of an epoch, `rows` the greatest number of rows that the view had, `changed`
+the number of epochs that changed it, and `epoch s` the seconds of an epoch with all views of a
+database, up to {options.together}. `exact` says whether the view equals the recomputation by
+DuckDB, or by Spark where DuckDB rounds differently or can't run the query. `reason` says why a view
+is refused, or what of it is not incremental.
 
 {table}
 """
@@ -240,7 +244,8 @@ def _markdown(outcomes: list[Outcome], options: argparse.Namespace) -> str:
     rows = [[cell.replace("|", "\\|") for cell in _cells(outcome)] for outcome in outcomes]
     lines = [_COLUMNS, ["---"] * len(_COLUMNS), *rows]
     table = "\n".join(f"| {' | '.join(row)} |" for row in lines)
-    return _PAGE.format(summary=_summary(outcomes), table=table, options=options)
+    summary = fill(f"**{_summary(outcomes)}.**", _COLUMNS_OF_PROSE)
+    return _PAGE.format(summary=summary, table=table, options=options)
 
 
 if __name__ == "__main__":

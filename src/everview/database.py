@@ -1,6 +1,6 @@
-"""A database as users hold it: tables, SQL, status.
+"""The handle of a database: tables, views, SQL, maintenance and status.
 
-`open` gives a handle; handles may be shared by threads, and any number of processes may hold one.
+`open` returns a handle. Threads may share it, and any number of processes may have one.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def open(
     readonly: bool = False,
     spark: SparkSession | None = None,
 ) -> Database:
-    """Open the database in the directory `path`; with `create`, make it if nothing is there.
+    """Open the database in the directory `path`; with `create`, make it if it doesn't exist.
 
-    durability: a put that returned always survives a crash of the process. A crash of the machine
-    it survives with "always" (synced before it returns) and, when older than a second or so, with
-    "interval"; "never" leaves the time of writing to the operating system.
-    engine: what evaluates SELECT and WHERE: "spark" or "sail".
-    map_size: address space reserved for each region at first, in bytes; it grows when needed.
-    readonly: refuse writes; such a handle never waits for a writer, not even to open the files.
-    spark: a session that you have. The engine works in the same Spark, in a session of its own.
+    durability: A write that has returned survives a crash of the process. It survives a crash of
+    the machine with "always", and with "interval" if it is older than about a second. With "never"
+    the operating system decides when data goes to disk.
+    engine: "spark" or "sail" runs queries and maintains views.
+    map_size: The address space, in bytes, that each region reserves at first. It grows when needed.
+    readonly: Refuse writes. Such a handle never waits for a writer, not even to open the files.
+    spark: A session that you have. The engine works in the same Spark, in a session of its own.
     """
     engines = Engines(engine, spark)
     options = {"durability": durability, "map_size": map_size}
@@ -89,14 +89,14 @@ class TableStatus:
 
 
 class Names(list[str]):
-    """Names of tables or views. They were had by a call once, so they can still be called."""
+    """Names of tables or views. Earlier versions had methods here, so a call still works."""
 
     def __call__(self) -> list[str]:
         return self
 
 
 class Database(Closing):
-    """Tables and SQL over one store."""
+    """A database: its tables, its views, and SQL over them."""
 
     def __init__(self, store: Store, engines: Engines) -> None:
         self.store = store
@@ -122,20 +122,20 @@ class Database(Closing):
     ) -> Table:
         """Create a table from an Arrow schema or {column: SQL type}.
 
-        Of one that is `append_only`, rows are neither changed nor deleted: such writes raise
-        `AppendOnly`, and views over it keep less.
+        An `append_only` table takes new rows only: a write that would change or delete a row raises
+        `AppendOnly`. Views over such a table need less state.
         """
         options = {"regions": regions, "observers": tuple(observers), "append_only": append_only}
         self.store.create_table(TableSchema.of(name, columns, key, **options))
         return self.table(name)
 
     def drop_table(self, name: str) -> None:
-        """Remove a table with its rows and its log, unless a view reads it."""
+        """Delete a table with its rows and its log. Raises `InUse` if a view reads it."""
         check_name(name)
         self.store.drop_table(name)
 
     def table(self, name: str) -> Table:
-        """A handle of an existing table."""
+        """The handle of a table. Raises `TableNotFound`."""
         return Table(self.store, name)
 
     @property
@@ -158,7 +158,7 @@ class Database(Closing):
 
     @property
     def engine(self) -> Engine:
-        """The engine that evaluates queries, started at first use."""
+        """The engine of this handle; the first use starts it."""
         return self.engines.own
 
     @property
@@ -166,14 +166,14 @@ class Database(Closing):
         return self.engines.name
 
     def interrupt(self) -> bool:
-        """End what the engine evaluates for this handle; whoever waits for that gets an error.
+        """Cancel the query that the engine runs for this handle; its caller gets an error.
 
-        False if there is nothing that can be ended, since the engine is not started, say.
+        Returns False if there is nothing to cancel, for example because no engine was started.
         """
         return self.engines.interrupt()
 
     def view(self, name: str) -> View:
-        """A handle of an existing view."""
+        """The handle of a view. Raises `ViewNotFound`."""
         return View(self.store, name)
 
     @property
@@ -182,17 +182,20 @@ class Database(Closing):
         return Names(sorted(view.name for view in self.store.catalog.all(VIEWS).values()))
 
     def pin(self, *names: str, max_age: float | None = None) -> Pin:
-        """One committed epoch over the named views and tables, by default all of them.
+        """Pin one committed epoch of the named views and tables, by default of all.
 
         `with db.pin("orders", "revenue") as at: at.table("orders").get(1), at.view("revenue")...`
-        Reads through it never mix epochs, however long they take, and never hold up maintenance.
+        All reads through the pin see the same epoch, however long they take. They never delay
+        maintenance.
 
-        While it is open, the space of what is replaced is not used again, and the database grows.
-        After `max_age` seconds it ends, and reads through it raise `PinExpired`; so it does after
-        the limit of the database (`limit_pins`), if that is less.
+        While a pin is open, the database can't use the space of replaced rows again, so it grows.
+        The pin ends after `max_age` seconds, or after the limit of the database (`limit_pins`) if
+        that is shorter. From then on reads through it raise `PinExpired`.
         """
         if max_age is not None and not 0 < max_age <= MAX_AGE:
-            raise DatabaseError(f"max_age is a number of seconds up to {MAX_AGE:,}, not {max_age}")
+            raise DatabaseError(
+                f"max_age must be a number of seconds up to {MAX_AGE:,}, not {max_age}"
+            )
         limits = [limit for limit in (max_age, self.pin_limit) if limit is not None]
         limit = min(limits, default=None)
         if not names:
@@ -205,19 +208,21 @@ class Database(Closing):
         return Pin(self.store.pins.pin(views, tables, limit), self.store.pins, limit)
 
     def pins(self) -> list[PinNote]:
-        """The pins that processes hold now, the oldest first."""
+        """The open pins of all processes, the oldest first."""
         return self.store.pins.notes()
 
     @property
     def pin_limit(self) -> float | None:
-        """How many seconds old a pin of this database may become; None for no limit."""
+        """After how many seconds a pin of this database ends; None for no limit."""
         limit = self.store.catalog.get(PIN_LIMIT)
         return None if limit is None else limit.max_age
 
     def limit_pins(self, seconds: float | None) -> None:
-        """Let no pin that any process opens from now on become older; None for no limit."""
+        """Let every pin that is opened from now on end after so many seconds; None for no limit."""
         if seconds is not None and not 0 < seconds <= MAX_AGE:
-            raise DatabaseError(f"a limit is a number of seconds up to {MAX_AGE:,}, not {seconds}")
+            raise DatabaseError(
+                f"the limit must be a number of seconds up to {MAX_AGE:,}, not {seconds}"
+            )
         limit = None if seconds is None else PinLimit(float(seconds))
         self.store.catalog.write({PIN_LIMIT: limit})
 
@@ -227,11 +232,12 @@ class Database(Closing):
         watch: Watcher | None = None,
         lease: float = LEASE_SECONDS,
     ) -> Report:
-        """Load new views and run epochs until nothing is pending.
+        """Load new views, and bring all views up to date with their tables.
 
-        A view that fails is stopped, and the report's `failed` says why; the others go on.
-        `watch` is told of each step. While another process maintains, it waits; one that gives no
-        sign of life for `lease` seconds is superseded and can write nothing more.
+        A view that fails stops, and `failed` in the report says why. The others go on. If another
+        process maintains the views now, this call waits. If that process gives no sign of life for
+        `lease` seconds, this one takes over, and the store refuses further writes of the other.
+        `watch` is called at each step.
         """
         from everview.maintain.run import maintain
 
@@ -241,10 +247,10 @@ class Database(Closing):
     def running(
         self, watch: Watcher | None = None, lease: float = LEASE_SECONDS
     ) -> Iterator[Callable[[], bool]]:
-        """Be the one process that maintains all the time; stands by while another is.
+        """Be the process that maintains the views all the time; wait while another process is.
 
-        Inside the block, what it gives says whether that is still so, or another process took
-        over because this one gave no sign of life for `lease` seconds.
+        The block gets a function. It returns False after another process took over, because this
+        one gave no sign of life for `lease` seconds.
         """
         waiting = watch.waiting if watch else lambda holder: None
         with self.store.leases.held(RUN, lease, waiting) as token:
@@ -253,9 +259,9 @@ class Database(Closing):
     def maintainer(
         self, every: float = 0.2, engine: EngineName | None = None
     ) -> BackgroundMaintainer:
-        """Maintains in the background of a block: `with db.maintainer(every=0.2): ...`
+        """Maintain the views in a background thread: `with db.maintainer(every=0.2): ...`
 
-        All changes made in the block are in the views when it ends.
+        When the block ends, the views show all changes that were made in it.
         """
         from everview.maintain.background import BackgroundMaintainer
 
@@ -268,10 +274,11 @@ class Database(Closing):
     def explain(self, view: str, json: Literal[True], analyze: bool = False) -> dict[str, Any]: ...
 
     def explain(self, view: str, json: bool = False, analyze: bool = False) -> str | dict[str, Any]:
-        """How a view is maintained: its plan as a tree, or with `json` as a document.
+        """How a view is maintained: its plan as a text, or with `json` as a document.
 
-        `view` is the name of a view, or a CREATE MATERIALIZED VIEW, which is then only explained.
-        With `analyze` each operator of a view has what its last epochs took: rows, state and time.
+        `view` is the name of a view, or a CREATE MATERIALIZED VIEW statement, which is explained
+        and not run. With `analyze` each operator also shows the work of its last epochs: rows,
+        reads and writes of state, and time.
         """
         from everview.explain.plan import as_text
         from everview.sql.explaining import explain
@@ -281,16 +288,16 @@ class Database(Closing):
         return document if json else as_text(document)
 
     def verify(self, view: str) -> Verdict:
-        """Recompute a view at its epoch and compare."""
+        """Recompute a view at its epoch with Spark, and compare the rows."""
         from everview.check.verify import verify
 
         return verify(self.store, self.engines.planner, view)
 
     def rebuild(self, view: str) -> Report:
-        """Make a view anew from its tables, and the views that share state with it.
+        """Load a view again from its tables, and with it the views that share state with it.
 
-        For a view that was stopped, or whose state is damaged. Until it is loaded, reads of it
-        raise `NotLoaded`.
+        Use it for a view that stopped, or whose state is damaged. Until the load has ended, reads
+        of the view raise `NotLoaded`.
         """
         from everview.maintain.views import rebuild_view
 
@@ -298,7 +305,7 @@ class Database(Closing):
         return self.maintain()
 
     def status(self) -> list[TableStatus]:
-        """Rows, bytes on disk and changes kept, for each table and region."""
+        """Number of rows, bytes on disk and changes in the log, for each table and region."""
         found = []
         for name in self.tables:
             regions = self.store.status(name)
@@ -315,26 +322,28 @@ class Database(Closing):
         return found
 
     def space(self) -> Space:
-        """Bytes on disk; how many of them are free; and how many would be, but for readers such as
-        pins, by process."""
+        """Bytes on disk, bytes that are free, and bytes that pins and other reads still need.
+
+        The last are listed by process.
+        """
         return self.store.space()
 
     def compact(self, watch: Callable[[str, int, int], None] | None = None) -> Compaction:
-        """Give the space back that is free in the files, beside all who read and write.
+        """Give free space in the files back to the file system.
 
-        Writes wait for moments only. What readers keep from being free stays; `after.held` of the
-        report says which processes do.
+        Other processes may read and write meanwhile; a write may wait for a moment. Space that
+        readers still need stays; `after.held` in the report says which processes these are.
         """
         return self.store.compact(watch)
 
     def failed_syncs(self) -> dict[str, str]:
-        """What was written but can't be handed to the device: the error, by directory.
+        """The directories whose data can't be synced to disk, each with the error.
 
-        It is tried again every second. Until it succeeds, a crash of the machine may cost more
-        than the last second.
+        Everview tries again every second. Until it succeeds, a crash of the machine may lose more
+        than the last second of writes.
         """
         return self.store.failed_syncs()
 
     def close(self) -> None:
-        """Sync and let go of the files. The engine's session is left to the process."""
+        """Sync and close the files. The engine keeps running; other handles may use it."""
         self.store.close()

@@ -1,6 +1,6 @@
-"""The demo: TPC-H views follow a stream of changes, and are then held against a recomputation.
+"""The demo: TPC-H views follow a stream of changes, and are then compared with a recomputation.
 
-Uses only what a user can use. Everything it prints was just measured or read.
+It uses only the public API. It prints only what it has just measured or read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 def run(say: Say, scale: float, seconds: float, engines: Sequence[EngineName]) -> None:
-    """Run the demo in a temporary directory, telling `say` what happens."""
+    """Run the demo in a temporary directory; `say` gets each line of output."""
     with tempfile.TemporaryDirectory(
         prefix="everview-demo-", ignore_cleanup_errors=True
     ) as directory:
@@ -164,7 +164,7 @@ class _Changing(Closing):
 
 
 def _verify(db: ev.Database, say: Say) -> None:
-    say("\nthe queries computed anew by Spark, from the tables as of the views' epoch:\n")
+    say("\nSpark recomputes the queries, from the tables as of the epoch of the views:\n")
     for name in VIEWS:
         begun = time.monotonic()
         say(f"  {db.verify(name)}  ({time.monotonic() - begun:.1f} s)")

@@ -1,19 +1,48 @@
-"""Every error that Everview raises on purpose, in one tree.
+"""Every error that Everview raises on purpose, in one tree, with its code.
 
-    EverviewError
-    ├── DatabaseError      NotADatabase · FormatMismatch · DatabaseClosed · ReadOnly · Damaged
-    │                      PinExpired
-    ├── CatalogError       TableNotFound · TableExists · InvalidSchema · ViewNotFound · InUse
-    │                      NotLoaded
-    ├── DataError          WrongType · UnknownColumn · NullNotAllowed · WrongKey · Outdated
-    │                      InvalidHistory
-    ├── WriteError         WriteRejected · ObserverFailed · PartialWrite · StoreFull
-    │                      AppendOnly
-    ├── LogError           LogTrimmed · UnknownConsumer
-    └── SqlError           InvalidSql · UnsupportedSql · EngineUnavailable · Overflow
-                           TooManyRows · OutOfReach
+    EverviewError               EV000
+    ├── DatabaseError           EV100
+    │   ├── NotADatabase        EV101
+    │   ├── ReadOnly            EV102
+    │   ├── FormatMismatch      EV103
+    │   ├── DatabaseClosed      EV104
+    │   ├── Damaged             EV105
+    │   ├── Superseded          EV106
+    │   └── PinExpired          EV107
+    ├── CatalogError            EV200
+    │   ├── TableNotFound       EV201
+    │   ├── TableExists         EV202
+    │   ├── InvalidSchema       EV203
+    │   ├── ViewNotFound        EV204
+    │   ├── InUse               EV205
+    │   ├── NotLoaded           EV206
+    │   └── Conflict            EV207
+    ├── DataError               EV300
+    │   ├── WrongType           EV301
+    │   ├── UnknownColumn       EV302
+    │   ├── NullNotAllowed      EV303
+    │   ├── WrongKey            EV304
+    │   ├── Outdated            EV305
+    │   └── InvalidHistory      EV306
+    ├── WriteError              EV400
+    │   ├── WriteRejected       EV401
+    │   ├── ObserverFailed      EV402
+    │   ├── PartialWrite        EV403
+    │   ├── StoreFull           EV404
+    │   └── AppendOnly          EV405
+    ├── LogError                EV500
+    │   ├── LogTrimmed          EV501
+    │   └── UnknownConsumer     EV502
+    ├── SqlError                EV600
+    │   ├── InvalidSql          EV601
+    │   ├── UnsupportedSql      EV602
+    │   ├── EngineUnavailable   EV603
+    │   ├── Overflow            EV604
+    │   ├── TooManyRows         EV605
+    │   └── OutOfReach          EV606
+    └── EngineFailed            EV700
 
-A message says what happened, where, and what to do about it. `code` is stable across releases.
+A message says what happened, where, and what to do about it. A code never changes its meaning.
 """
 
 from __future__ import annotations
@@ -23,14 +52,14 @@ from difflib import get_close_matches
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """A hint at the known name that is nearest, in whatever case; '' if none is near."""
+    """Suggest the known name that is most like `name`, in any case; '' if none is like it."""
     by_lower = {one.lower(): one for one in known}
     close = get_close_matches(name.lower(), by_lower, 1)
     return f"did you mean {by_lower[close[0]]}? " if close else ""
 
 
 class EverviewError(Exception):
-    """Base of all errors raised by Everview."""
+    """The base class of all errors that Everview raises on purpose."""
 
     code = "EV000"
 
@@ -48,79 +77,79 @@ class NotADatabase(DatabaseError):
 
 
 class ReadOnly(DatabaseError):
-    """A write through a handle that was opened to read."""
+    """The program writes through a handle that it opened with `readonly=True`."""
 
     code = "EV102"
 
 
 class FormatMismatch(DatabaseError):
-    """The files were written by another version of the format."""
+    """Another version of Everview wrote these files, in another format."""
 
     code = "EV103"
 
 
 class DatabaseClosed(DatabaseError):
-    """The database handle was closed."""
+    """The handle was closed, or the directory was deleted, moved or replaced."""
 
     code = "EV104"
 
 
 class Damaged(DatabaseError):
-    """Stored bytes fail their checksum or can't be what was written."""
+    """Stored bytes fail their checksum, or contradict each other."""
 
     code = "EV105"
 
 
 class Superseded(DatabaseError):
-    """Another maintainer took over; what this one would have written was refused."""
+    """Another maintainer took over. The store refused what this one wanted to write."""
 
     code = "EV106"
 
 
 class PinExpired(DatabaseError):
-    """A pin that was open for longer than it may be."""
+    """The pin was open for longer than its limit, so it ended."""
 
     code = "EV107"
 
 
 class CatalogError(EverviewError):
-    """A definition is missing, taken or invalid."""
+    """A table or view is missing, its name is taken, or its definition is invalid."""
 
     code = "EV200"
 
 
 class TableNotFound(CatalogError):
-    """No table of that name, or it was dropped."""
+    """There is no table of that name, or it was dropped."""
 
     code = "EV201"
 
 
 class TableExists(CatalogError):
-    """The name is taken."""
+    """A table or view of that name exists already."""
 
     code = "EV202"
 
 
 class InvalidSchema(CatalogError):
-    """A table definition that can't be stored."""
+    """The definition of a table is invalid."""
 
     code = "EV203"
 
 
 class ViewNotFound(CatalogError):
-    """No view of that name, or it was dropped."""
+    """There is no view of that name, or it was dropped."""
 
     code = "EV204"
 
 
 class InUse(CatalogError):
-    """A table that a view reads can't be dropped."""
+    """A view reads this table or view, so it can't be dropped or replaced now."""
 
     code = "EV205"
 
 
 class NotLoaded(CatalogError):
-    """A view that has no rows yet to look at."""
+    """The view has no rows to read, because it is not loaded."""
 
     code = "EV206"
 
@@ -132,69 +161,70 @@ class Conflict(CatalogError):
 
 
 class DataError(EverviewError):
-    """Rows or keys that don't fit the table; nothing was written."""
+    """Rows or keys don't fit the table. Nothing was written."""
 
     code = "EV300"
 
 
 class WrongType(DataError):
-    """A value that its column can't hold."""
+    """A column can't hold the value."""
 
     code = "EV301"
 
 
 class UnknownColumn(DataError):
-    """A column the table doesn't have."""
+    """The table has no such column."""
 
     code = "EV302"
 
 
 class NullNotAllowed(DataError):
-    """NULL or nothing where a key or NOT NULL column needs a value."""
+    """A key column or a NOT NULL column has no value."""
 
     code = "EV303"
 
 
 class WrongKey(DataError):
-    """A key of the wrong shape."""
+    """The key has the wrong number of columns, or belongs to another row."""
 
     code = "EV304"
 
 
 class Outdated(DataError):
-    """Rows made for columns that the table no longer has."""
+    """The table changed its columns after these rows were made for it."""
 
     code = "EV305"
 
 
 class InvalidHistory(DataError):
-    """A recorded history that can't be checked."""
+    """The checker can't use the recorded history."""
 
     code = "EV306"
 
 
 class WriteError(EverviewError):
-    """A valid write that did not happen, or not wholly."""
+    """A valid write failed as a whole or in part."""
 
     code = "EV400"
 
 
 class WriteRejected(WriteError):
-    """An observer refused the write; nothing was written."""
+    """An observer refused the write. Nothing was written."""
 
     code = "EV401"
 
 
 class ObserverFailed(WriteError):
-    """An observer failed after the write was committed; the write stands."""
+    """An observer failed after the commit. The write stands."""
 
     code = "EV402"
 
 
 class PartialWrite(WriteError):
-    """Some regions were written before one failed, and stay so; `applied` says which.
+    """A device failed in the middle of a write over several regions.
 
-    `applied` maps region -> last sequence written there. Every other region is as it was before.
+    `applied` maps each region that was written to the last sequence written there. These regions
+    keep the write. Every other region is as it was before.
     """
 
     code = "EV403"
@@ -205,90 +235,90 @@ class PartialWrite(WriteError):
 
 
 class StoreFull(WriteError):
-    """No room on disk or in the memory map; where there was none, all is as it was before."""
+    """The disk or the memory map is full. Where nothing fitted, nothing changed."""
 
     code = "EV404"
 
 
 class AppendOnly(WriteError):
-    """A change or a deletion of a row of an append-only table; nothing was written."""
+    """The write would change or delete a row of an append-only table. Nothing was written."""
 
     code = "EV405"
 
 
 class LogError(EverviewError):
-    """A change log can't serve the request."""
+    """The change log can't answer the request."""
 
     code = "EV500"
 
 
 class LogTrimmed(LogError):
-    """The changes asked for were trimmed."""
+    """The log no longer has the requested changes."""
 
     code = "EV501"
 
 
 class UnknownConsumer(LogError):
-    """The consumer is not registered for the table."""
+    """No consumer of that name is registered for the table."""
 
     code = "EV502"
 
 
-class EngineFailed(EverviewError):
-    """The engine failed in the middle of an epoch, which will be run again."""
-
-    code = "EV700"
-
-
 class SqlError(EverviewError):
-    """A statement that can't be run."""
+    """A statement can't run."""
 
     code = "EV600"
 
 
 class InvalidSql(SqlError):
-    """The statement doesn't parse or doesn't resolve."""
+    """The statement has a syntax error, or names something that doesn't exist."""
 
     code = "EV601"
 
 
 class UnsupportedSql(SqlError):
-    """A valid statement that Everview doesn't support."""
+    """The statement is valid SQL, but Everview doesn't support it."""
 
     code = "EV602"
 
 
 class EngineUnavailable(SqlError):
-    """The engine that should run the statement can't be started."""
+    """The engine that should run the statement doesn't start."""
 
     code = "EV603"
 
 
 class Overflow(SqlError):
-    """A result that its column's type can't hold."""
+    """A result is too large for the type of its column."""
 
     code = "EV604"
 
 
 class TooManyRows(SqlError):
-    """More rows than there may be: of a scalar subquery, or pairs of a join without an equality."""
+    """A scalar subquery, or a join without an equality, has too many rows."""
 
     code = "EV605"
 
 
 class OutOfReach(SqlError):
-    """SQL that would reach a program, a file or anything else outside its database."""
+    """The SQL would reach a program, a file or something else outside its database."""
 
     code = "EV606"
 
 
-# what may be over when it is tried again: there is room, or the engine works
+class EngineFailed(EverviewError):
+    """The engine failed in the middle of an epoch. The next run repeats the epoch."""
+
+    code = "EV700"
+
+
+# Failures that may pass by themselves: the disk has room again, or the engine works again.
 PASSING = (StoreFull, EngineFailed)
 SECONDS_BETWEEN_TRIES = 2.0
 
 
 def reason_of(error: EverviewError) -> str:
-    """In a word or two, why a handle of a table or view shows nothing else of it."""
+    """Say in a word or two why a handle can't show its table or view."""
     if isinstance(error, DatabaseClosed):
         return "the database is closed"
     return "dropped" if isinstance(error, TableNotFound | ViewNotFound) else f"error {error.code}"

@@ -163,7 +163,7 @@ def _explain(error: dict[str, Any]) -> str:
 def only(text: str) -> Statement:
     """The one statement of a text. Raises `InvalidSql` if there are none or more."""
     if not isinstance(text, str):
-        raise InvalidSql(f"a statement is text, not {type(text).__name__}")
+        raise InvalidSql(f"a statement must be text, not {type(text).__name__}")
     statements = split(text)
     if not statements:
         raise InvalidSql(f"there is no statement; supported: {SUPPORTED}")

@@ -1,6 +1,6 @@
 """A pin: views and tables as of one committed epoch, for as long as it is open.
 
-While it is, others see it in the status of the database.
+Meanwhile other processes see it in the status of the database.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from everview.view import View
 
 
 class Pin(Closing):
-    """Reads through it all see the same epoch, whatever is written or maintained meanwhile.
+    """All reads through a pin see the same epoch, whatever others write or maintain meanwhile.
 
-    It keeps the files from reusing the space of what was replaced since, so close it, or use it
-    as a block, when done. One that is older than its `max_age` ends by itself; reads through it
-    then raise `PinExpired`.
+    While it is open, the files can't use the space of replaced rows again. So close it, or use it
+    in a `with` block. A pin that reaches its `max_age` ends by itself; from then on reads through
+    it raise `PinExpired`.
     """
 
     def __init__(self, store: PinnedStore, pins: Pins, max_age: float | None = None) -> None:
@@ -41,20 +41,20 @@ class Pin(Closing):
 
     @property
     def positions(self) -> Positions:
-        """What the epoch has of each table's log, by region."""
+        """How far the epoch follows the log of each table: {table: {region: sequence}}."""
         return (self._store.catalog.get(EPOCH) or NO_EPOCH).positions
 
     @property
     def freshness(self) -> timedelta:
-        """The age, now, of the oldest change of any table that views read and the epoch lacks."""
+        """The age of the oldest change that the epoch does not include, in any table of a view."""
         return timedelta(seconds=age_of(oldest_pending(self._store, self.positions)))
 
     def view(self, name: str) -> View:
-        """A view as of the epoch; a stopped one as of the epoch it was stopped at."""
+        """A view as of the epoch. A stopped view is as of the epoch at which it stopped."""
         return View(self._store, name)
 
     def table(self, name: str) -> Table:
-        """A table as the epoch has it; one that no view reads as it was when this was pinned."""
+        """A table as of the epoch. A table that no view reads is as of the opening of the pin."""
         return Table(self._store, name)
 
     def close(self) -> None:

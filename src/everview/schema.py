@@ -236,7 +236,7 @@ class TableSchema:
 
     def _check_name(self, kind: str, name: str) -> None:
         if not isinstance(name, str):
-            raise InvalidSchema(f"the name of a {kind} is text, not {name!r}")
+            raise InvalidSchema(f"the name of a {kind} must be text, not {name!r}")
         size = len(name.encode("utf-8", "replace"))
         if any(ord(c) < 32 for c in name):
             check_visible(kind, name)
@@ -265,7 +265,7 @@ class TableSchema:
     def with_columns(self, added: Sequence[Column]) -> TableSchema:
         """The table with more columns at the end, which rows that are there have NULL in."""
         if not added:
-            raise InvalidSchema(f"table {self.name}: no column to add is named")
+            raise InvalidSchema(f"table {self.name}: name at least one column to add")
         for column in added:
             if self.has(column.name):
                 raise InvalidSchema(
@@ -274,13 +274,13 @@ class TableSchema:
                 )
             if not column.nullable:
                 raise InvalidSchema(
-                    f"table {self.name}: column {column.name} can't be NOT NULL, since rows that "
-                    "are there have no value in it; leave out NOT NULL"
+                    f"table {self.name}: the new column {column.name} can't be NOT NULL, since the "
+                    "rows of the table have no value in it; leave out NOT NULL"
                 )
         if self.version == MAX_VERSIONS:
             raise InvalidSchema(
-                f"columns were added to table {self.name} {MAX_VERSIONS - 1:,} times, which is as "
-                "often as can be; make it anew"
+                f"columns were added to table {self.name} {MAX_VERSIONS - 1:,} times, which is the "
+                "limit; create a new table and copy the rows there"
             )
         columns = (*self.columns, *added)
         return replace(self, columns=columns, widths=(*self.widths, len(columns)))
@@ -309,7 +309,9 @@ class TableSchema:
         one = isinstance(names, str) or not isinstance(names, Iterable)
         names = [names] if one else list(names)  # type: ignore[list-item]
         if not names:
-            raise UnknownColumn(f"table {self.name}: no column is named; it has {self.names}")
+            raise UnknownColumn(
+                f"table {self.name}: name at least one column; it has {', '.join(self.names)}"
+            )
         return [self._lower[self.column(name).name.lower()] for name in names]
 
     @cached_property
@@ -426,7 +428,7 @@ def _column_of(table: str, given: Any) -> Column:
         name, type_ = given
     except (TypeError, ValueError):
         raise InvalidSchema(
-            f"table {table}: {given!r} is no column; give names with types, such as "
+            f"table {table}: {given!r} does not define a column; give names with types, such as "
             "{'id': 'BIGINT'}, or an Arrow schema"
         ) from None
     return Column(name, arrow_type(type_) if isinstance(type_, str) else stored_type(type_, name))

@@ -1,7 +1,7 @@
-"""What a user is told while Spark's JVM starts: it takes a while, once for a process.
+"""A message while Spark's JVM starts, which takes a while, once for each process.
 
-On a terminal it is a line on standard error, in a notebook one of the cell's output; a program that
-nobody watches says nothing. A command line that shows itself what it waits for says it there.
+On a terminal it is a line on standard error, in a notebook a line of the cell's output. Other
+programs print nothing. The commands show it in their own line about waiting.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TEXT = "starting Spark, once for this process; that takes 7 to 35 seconds"
+TEXT = "starting Spark, once for this process; this takes 7 to 35 seconds"
 
 tells_itself = False  # whether who runs this process shows what it waits for
 is_starting = False

@@ -1,6 +1,7 @@
-"""A table as users hold it: put, delete, get, scan, changes, observers.
+"""The handle of a table: put, delete, get, scan, changes, observers.
 
-Takes dicts, Arrow, pandas and Polars through `everview.intake`, and hands the store exact Arrow.
+It takes dicts, and Arrow, pandas, Polars and Spark frames. `everview.intake` converts them to Arrow
+of exactly the table's types, and the store gets that.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ Row = dict[str, Any]
 
 
 class Table:
-    """A keyed table. Handles are cheap, may be shared by threads, and fail once it is dropped."""
+    """A table with a primary key.
+
+    A handle is cheap to make, and threads may share it. After the table is dropped, every use of it
+    raises `TableNotFound`.
+    """
 
     def __init__(self, store: Reader, name: str) -> None:
         self._store = store
@@ -76,22 +81,26 @@ class Table:
     def add_columns(self, columns: pa.Schema | dict[str, str] | Iterable[Column]) -> None:
         """Add columns at the end, from an Arrow schema or {column: SQL type}.
 
-        They may be NULL, and are so in rows that are there. No row and no view is made anew.
+        They are NULL in the rows that the table has. No row is written and no view is loaded again.
         """
         self._writable.add_columns(self.name, columns_of(self.name, columns))
 
     def put(self, rows: Rows) -> WriteReport:
         """Insert rows, or replace those with the same key.
 
-        Takes a dict or a list of dicts, an Arrow table or batch, a pandas, Polars or Spark frame;
-        of the last, all rows are brought into this process at once. Columns left out become NULL.
-        The last of several rows with one key counts. Rows that are there already are not written;
-        the report says how many changed and how many did not.
+        `rows` is a dict, a list of dicts, an Arrow table or batch, or a pandas, Polars or Spark
+        frame. A Spark frame is collected into this process. A column that is left out is NULL. If
+        several rows have the same key, the last one counts. A row that equals the stored row is not
+        written; the report says how many rows changed and how many did not.
         """
         return self._writable.put(self.name, rows_to_arrow(self.schema, rows))
 
     def delete(self, keys: Keys) -> WriteReport:
-        """Delete by key: a list of keys (tuples for composite ones), or Arrow key columns."""
+        """Delete the rows with these keys; keys without a row are no error.
+
+        `keys` is a list (of tuples, if the key has several columns), or an Arrow table of the key
+        columns.
+        """
         return self._writable.delete(self.name, keys_to_arrow(self.schema, keys))
 
     def get(self, key: Key, columns: Sequence[str] | None = None) -> Row | None:
@@ -99,7 +108,7 @@ class Table:
         return self._store.get_row(self.name, key, columns)
 
     def get_many(self, keys: Keys, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows found, in the order of `keys`."""
+        """The rows with these keys, in the order of `keys`; keys without a row are left out."""
         return self._store.get(self.name, keys_to_arrow(self.schema, keys), columns)[0]
 
     def scan(
@@ -110,7 +119,10 @@ class Table:
         where: pc.Expression | None = None,
         limit: int | None = None,
     ) -> Iterator[Row]:
-        """Rows as dicts in key order, start <= key < stop (leading key columns will do)."""
+        """Rows as dicts, in key order, with start <= key < stop.
+
+        `start` and `stop` may have only the leading columns of the key.
+        """
         if limit is not None:
             _check_count("limit", limit, 0)
         # Rows are filtered a batch at a time: small batches pay only if all of them are wanted.
@@ -131,7 +143,7 @@ class Table:
         batch_rows: int = BATCH_ROWS,
         ordered: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """As `scan`, in Arrow batches."""
+        """The rows of `scan` in Arrow batches; without `ordered`, region by region."""
         schema = self.schema
         _check_count("batch_rows", batch_rows, 1)
         if where is not None:
@@ -152,7 +164,7 @@ class Table:
         where: pc.Expression | None = None,
         ordered: bool = False,
     ) -> pa.Table:
-        """All rows; in key order only if asked, which costs a merge of the regions."""
+        """All rows as an Arrow table. With `ordered` they are in key order, which takes longer."""
         schema = self.schema
         wanted = pa.schema([schema.arrow.field(i) for i in schema.positions(columns)])
         return pa.Table.from_batches(
@@ -175,7 +187,7 @@ class Table:
         return sum(region.rows for region in self._store.status(self.name))
 
     def version(self, key: Key) -> int:
-        """A counter that rises with every write of the row; 0 if there is no row."""
+        """The version of a row, which rises with every write of it; 0 if there is no row."""
         return self._store.version(self.name, keys_to_arrow(self.schema, [key]))
 
     def test_and_set(
@@ -186,9 +198,10 @@ class Table:
         expected: Row | None = None,
         version: int | None = None,
     ) -> int | None:
-        """Write `row` (None: delete) only if the stored row still is `expected`, or has `version`.
+        """Write `row`, or delete it if `row` is None, only if nobody changed it meanwhile.
 
-        Returns the new version, or None if the row is not as expected and nothing was changed.
+        The stored row must equal `expected`, or have this `version`. Returns the new version. If
+        the stored row is different, nothing changes and the result is None.
         """
         schema = self.schema
         return self._writable.test_and_set(
@@ -200,17 +213,20 @@ class Table:
         )
 
     def snapshot(self, seconds: float = 3600) -> Snapshot:
-        """The table as of now, for repeated reads; close it when done."""
+        """The table as it is now, for any number of reads during `seconds`; close it when done."""
         return self._writable.snapshot(self.name, seconds)
 
     def log(self) -> dict[int, LogRange]:
-        """The sequences each region's change log holds."""
+        """The first and last change that the log of each region has."""
         return self._store.log(self.name)
 
     def changes(
         self, after: Mapping[int, int] | None = None, batch_rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
-        """Changes of all regions after the given positions (default: all there are)."""
+        """The changes after some positions (region -> sequence), region by region.
+
+        Without positions, all changes that the log has.
+        """
         _check_count("batch_rows", batch_rows, 1)
         columns = self.schema.names
         for region, held in self.log().items():
@@ -220,26 +236,26 @@ class Table:
             )
 
     def register(self, consumer: str, after: Mapping[int, int] | None = None) -> None:
-        """Keep changes after the given positions for `consumer` until it acknowledges them."""
+        """Keep the changes after some positions in the log until `consumer` acknowledges them."""
         check_consumer(consumer)
         self._writable.register(self.name, consumer, after)
 
     def acknowledge(self, consumer: str, upto: Mapping[int, int]) -> None:
-        """`consumer` needs nothing up to these positions any more."""
+        """Say that `consumer` no longer needs the changes up to these positions."""
         check_consumer(consumer)
         self._writable.acknowledge(self.name, consumer, upto)
 
     def unregister(self, consumer: str) -> None:
-        """`consumer` needs nothing any more."""
+        """Say that `consumer` no longer needs any changes."""
         check_consumer(consumer)
         self._writable.unregister(self.name, consumer)
 
     def trim(self, upto: Mapping[int, int] | None = None) -> int:
-        """Remove changes that no consumer and no snapshot needs; returns how many."""
+        """Delete changes that no consumer and no snapshot needs; returns how many."""
         return self._writable.trim(self.name, upto)
 
     def attach(self, observer: Observer | str) -> None:
-        """Attach an observer object to this process, or 'module:Class' to all processes."""
+        """Let an observer see each write: an object in this process, 'module:Class' in all."""
         self._writable.attach(self.name, observer)
 
     def detach(self, observer: Observer | str) -> None:
@@ -247,22 +263,22 @@ class Table:
         self._writable.detach(self.name, observer)
 
     def status(self) -> list[RegionStatus]:
-        """Rows, log, bytes and consumers of each region."""
+        """Number of rows, log, bytes on disk and consumers of each region."""
         return self._store.status(self.name)
 
 
 def check_name(name: Any) -> None:
     if not isinstance(name, str):
-        raise TableNotFound(f"the name of a table or view is text, not {type(name).__name__}")
+        raise TableNotFound(f"the name of a table or view must be text, not {type(name).__name__}")
 
 
 def _check_count(what: str, number: Any, least: int) -> None:
     if not isinstance(number, int) or number < least:
-        raise DataError(f"{what} is a number of rows from {least} on, not {number!r}")
+        raise DataError(f"{what} must be a number of rows, at least {least}, not {number!r}")
 
 
 def _check_where(schema: TableSchema, where: Any) -> None:
-    """Refuse a condition that no row could be tested with, before any is read."""
+    """Refuse a condition that fails on every row, before the scan reads the first."""
     try:
         if not isinstance(where, pc.Expression):
             raise TypeError(f"it is a {type(where).__name__}")

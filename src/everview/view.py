@@ -1,6 +1,7 @@
-"""A view as users hold it: its rows as of the committed epoch.
+"""The handle of a view: reads its rows as of the committed epoch.
 
-A read sees one committed epoch of the whole view. It never blocks maintenance nor waits for it.
+A read sees one committed epoch of the whole view. It never blocks maintenance, and never waits for
+it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview.advice import how_to_maintain, how_to_read_table
 from everview.catalog import VIEWS, WAITING, Positions, ViewRecord
 from everview.catalog.records import STOPPED
 from everview.codec import KeyCodec
@@ -41,12 +43,15 @@ T = TypeVar("T")
 
 
 class View:
-    """A maintained query. Handles are cheap, and fail once the view is dropped."""
+    """A query whose result Everview keeps current.
+
+    A handle is cheap to make. After the view is dropped, every use of it raises `ViewNotFound`.
+    """
 
     def __init__(self, store: Reader, name: str) -> None:
         self._store = store
         if not isinstance(name, str):
-            raise ViewNotFound(f"the name of a view is text, not {type(name).__name__}")
+            raise ViewNotFound(f"the name of a view must be text, not {type(name).__name__}")
         self.name = self._record(name).name
 
     def __repr__(self) -> str:
@@ -72,7 +77,9 @@ class View:
 
     def _missing(self, name: str) -> ViewNotFound:
         if any(name.lower() == table.lower() for table in self._store.tables()):
-            return ViewNotFound(f"{name} is a table and not a view; db.table({name!r}) reads it")
+            return ViewNotFound(
+                f"{name} is a table, not a view; read it with {how_to_read_table(name)}"
+            )
         views = sorted(view.name for view in self._store.catalog.all(VIEWS).values())
         have = f"views: {', '.join(views)}" if views else "there are no views yet"
         return ViewNotFound(f"there is no view {name}; {meant(name, views)}{have}")
@@ -84,22 +91,25 @@ class View:
 
     @property
     def plan(self) -> Node:
-        """How the view is maintained."""
+        """The plan by which the view is maintained."""
         return self._record().plan
 
     @property
     def is_open(self) -> bool:
-        """Whether SQL leaves the view's answer open, as with `first` or rows that tie."""
+        """Whether SQL allows several answers to the query, as with `first` or rows that tie."""
         return self._record().is_open
 
     @property
     def views(self) -> dict[str, str]:
-        """The views that it reads: their names, by those that its query has for them."""
+        """The views that this view reads: {name in the query: name of the view}."""
         return dict(self._record().views)
 
     @property
     def tables(self) -> list[str]:
-        """The tables that it reads, itself or through views; its plan may do without some."""
+        """The tables that the view reads, directly or through other views.
+
+        The plan may not need all of them.
+        """
         return list(self._record().tables)
 
     @property
@@ -119,8 +129,12 @@ class View:
 
     @property
     def status(self) -> str:
-        """'new' until it is loaded, then 'live'; 'stopped' if it failed, 'waiting' while the engine
-        fails, 'suspect' if the machine went down while its state was not synced, see `error`."""
+        """'new', 'live', 'stopped', 'waiting' or 'suspect'; `error` says why.
+
+        A view is 'new' until it is loaded, and then 'live'. It is 'stopped' after it failed, and
+        'waiting' while the engine fails. It is 'suspect' if the machine crashed before the state
+        of views was on disk.
+        """
         if self._is_suspect():
             return "suspect"
         return "waiting" if self._waits_for() else self._record().status
@@ -136,13 +150,12 @@ class View:
 
     @property
     def consistency(self) -> str:
-        """'strong', or 'complete' if every change is to be a state of its own."""
+        """'strong', or 'complete' if readers can see a state after every single change."""
         return self._record().consistency
 
     @property
     def error(self) -> str | None:
-        """Why the view is stopped, waits, is suspect or not replaced, and what to do; None if it
-        isn't so."""
+        """Why the view is stopped, waiting, suspect or not replaced, and what to do; else None."""
         if self._is_suspect():
             return SUSPECT
         return self._waits_for() or self._record().error
@@ -152,20 +165,20 @@ class View:
         """What whoever reads the view should know: that it is not loaded, or stopped; else ''."""
         record = self._record()
         if not record.is_loaded:
-            why = record.error or "everview run, or maintain(), loads it"
-            return f"view {self.name} is not loaded yet and so has no rows: {why}"
+            why = record.error or f"{how_to_maintain()} loads it"
+            return f"view {self.name} is not loaded yet, so it has no rows: {why}"
         if record.status != STOPPED:
             return ""
-        return f"view {self.name} is stopped, and read as of epoch {self.epoch}: {self.error}"
+        return f"view {self.name} is stopped, and its rows are of epoch {self.epoch}: {self.error}"
 
     @property
     def epoch(self) -> int:
-        """The newest committed epoch, or the last before the view was stopped."""
+        """The epoch that the rows show: the newest committed one, or the last before a stop."""
         return epoch_of(self._store, self._record())
 
     @property
     def freshness(self) -> timedelta:
-        """The age of the oldest change that the view does not include; zero if it has all."""
+        """The age of the oldest change that the view does not show yet; zero if it shows all."""
         oldest = oldest_pending(self._store, self.tables, self.positions)
         return timedelta(seconds=age_of(oldest))
 
@@ -181,7 +194,7 @@ class View:
 
     @property
     def order(self) -> tuple[Order, ...]:
-        """The order in which its rows are read."""
+        """The order in which reads return the rows."""
         return self._record().order
 
     def explain(self, analyze: bool = False) -> Document:
@@ -191,7 +204,7 @@ class View:
         return analyzed(found, self.plan, self.analyze()) if analyze else found
 
     def analyze(self) -> Analysis | None:
-        """What its last epochs took; None if it is not loaded."""
+        """The work that the last epochs took, by operator and shard; None if it is not loaded."""
 
         def found() -> Analysis | None:
             epoch, record = self.epoch, self._record()
@@ -200,7 +213,7 @@ class View:
         return self._steady(found)
 
     def _steady(self, look: Callable[[], T]) -> T:
-        """What is found in the state of views; if some of it went meanwhile, what is found then."""
+        """What `look` returns; repeats it if the views changed meanwhile and it failed."""
         while True:
             before = self._store.catalog.all(VIEWS)
             try:
@@ -238,12 +251,12 @@ class View:
         return _in_order(pa.concat_tables(found), record.order)
 
     def scan(self) -> Iterator[Row]:
-        """Rows as dicts, all of one epoch."""
+        """All rows as dicts, of one epoch."""
         for batch in self.to_arrow().to_batches():
             yield from python_rows(batch)
 
     def get(self, *key: Any) -> Row | None:
-        """The row with that key (see `key`), or None."""
+        """The row with that key, or None; `key` says which columns form the key."""
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
         with _pinned(self._store, [self.name]) as pinned:
             return View(pinned, self.name)._row(key)
@@ -273,7 +286,7 @@ class View:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that tell the rows apart."""
+        """The columns that identify a row."""
         return self._record().key
 
     @property
@@ -288,7 +301,9 @@ class View:
         columns = record.plan.columns
         found = tuple(column for column in columns if column.name in record.key)
         if len(found) in (0, len(columns)) or any(is_nested(column.type) for column in found):
-            raise UnsupportedSql(f"view {self.name} has no key to get a row by; use scan()")
+            raise UnsupportedSql(
+                f"view {self.name} has no key by which a single row can be read; scan the view"
+            )
         return found
 
     def __len__(self) -> int:
@@ -318,8 +333,7 @@ def _pinned(store: Reader, views: list[str]) -> Iterator[PinnedStore]:
 def _check_readable(record: ViewRecord) -> None:
     if record.rebuilding:
         raise NotLoaded(
-            f"view {record.name} is being made anew; everview run DB --once, or "
-            "db.maintain(), loads it"
+            f"view {record.name} has no rows until it is loaded again; {how_to_maintain()} loads it"
         )
 
 
@@ -336,7 +350,7 @@ def _in_order(rows: pa.Table, order: Sequence[Order]) -> pa.Table:
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Values that Arrow sorts as Spark does; Arrow has NaN beside NULL, on either side."""
+    """Values that Arrow sorts as Spark does: Arrow would put NaN beside NULL."""
     if not pa.types.is_floating(values.type):
         return values
     ordered = KeyCodec([Column("", values.type)]).encode([values])

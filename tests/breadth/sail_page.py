@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import fill
 
 from everview.engines.engine import start
 from tests.breadth.comparing import DIFFERS, LACKING, REFUSED, STOPS, Comparison, Verdict
@@ -14,6 +15,7 @@ from tests.breadth.functions import calls
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sail.md"
 MARK = "<!-- from here on written by tests/breadth/sail_page.py -->\n"
 EACH = 8  # calls of a function
+COLUMNS = 100  # of a line of prose
 _WHY = re.compile(r"(.*?), so this view can't be maintained", re.DOTALL)
 _NUMBER = re.compile(r"_[12]\b")
 
@@ -40,14 +42,18 @@ def page(verdicts: Iterable[Verdict]) -> str:
             lines.append(_row(function, f"`{_shown(plain[0])}`", _at(plain[0])))
         else:
             of_bytes.append(function)
-    lines += ["", f"And at bytes that are no UTF-8, taken for text: {', '.join(of_bytes)}.", ""]
+    lines += ["", _wrapped(f"And at bytes that are not UTF-8: {', '.join(of_bytes)}."), ""]
     lacking = by_verdict[LACKING]
     whole = [name for name, found in sorted(lacking.items()) if len(found) == called[name]]
     partly = {name: found for name, found in sorted(lacking.items()) if name not in whole}
-    lines += ["## Not on Sail", "", f"{', '.join(whole)}.", ""]
+    lines += ["## Not on Sail", "", _wrapped(f"{', '.join(whole)}."), ""]
     lines += ["And of some types:", "", "| | for example |", "|---|---|"]
     lines += [_row(name, f"`{_shown(found[0])}`") for name, found in partly.items()]
     return "\n".join([*lines, ""])
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def _why(verdict: Verdict) -> str:

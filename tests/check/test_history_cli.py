@@ -122,7 +122,7 @@ def test_definitions_come_from_a_database(tmp_path):
     assert run(*options, "--view", f"sums={query}").exit_code == 0
     result = run(*options)
     assert result.exit_code == 1
-    assert "reads view sums, whose query is not known" in result.stderr
+    assert "reads view sums, but its query is not known" in result.stderr
 
 
 def test_views_of_a_database_have_its_types_and_keys(tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_columns_that_were_added_since_are_none_of_a_views(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "error[EV306]: the history reads view spend, whose query is not known"),
+        ((), "error[EV306]: the history reads view spend, but its query is not known"),
         (("--view", "spend=SELEC 1"), "error[EV601]: view spend: "),
         (("--view", "spend=SELECT nope FROM orders"), "error[EV601]: view spend: DuckDB"),
         (("--view", "spend=SELECT * FROM nope"), "error[EV306]: view spend reads table nope"),

@@ -275,7 +275,7 @@ def test_a_table_that_is_not_shown_whole_says_so(shop):
     shown = output("scan", shop, "items").splitlines()
     assert shown[-2:] == [
         "20 rows",
-        "there are more; --limit shows as many as you say, --format csv or json all",
+        "there are more rows; --limit N shows N rows, --format csv or json shows all",
     ]
     assert output("scan", shop, "items", "--limit", "25").splitlines()[-1] == "25 rows"
 
@@ -309,7 +309,7 @@ def test_put_says_what_of_standard_input_is_stored(shop, monkeypatch):
     result = run("put", shop, "items", "-", input=lines)
     assert result.exit_code == 1
     assert "standard input, line 4, column id: NULL" in result.stderr
-    assert "the 2 rows of the batches before it are stored" in result.stderr
+    assert "the 2 rows of earlier batches are stored" in result.stderr
     assert json.loads(output("get", shop, "items", "102"))["id"] == 102
 
 

@@ -100,7 +100,7 @@ def test_ctrl_c_ends_a_run_politely(shop: str, monkeypatch: pytest.MonkeyPatch) 
     assert result.exit_code == 130
     assert result.stdout.splitlines() == [
         "epoch 7  1,200 changes  34 view rows  lag 0.81 s  2,400 changes/s",
-        "stopped; the next run goes on from here",
+        "stopped; the next run continues from here",
     ]
     assert result.stderr == "view q4 is stopped: why\n"
 
@@ -118,7 +118,7 @@ def test_a_run_that_has_nothing_to_do_says_so_on_a_pipe_too(
     result = CliRunner().invoke(main, ["run", shop, "--every", "60"])
     assert result.stdout.splitlines() == [
         "nothing is pending; waiting for changes (Ctrl-C ends)",
-        "stopped; the next run goes on from here",
+        "stopped; the next run continues from here",
     ]
 
 
@@ -170,7 +170,7 @@ def test_a_run_goes_on_when_there_is_room_again(shop: str, monkeypatch: pytest.M
 def test_a_run_without_views_says_so(shop: str) -> None:
     result = CliRunner().invoke(main, ["run", shop, "--once"])
     assert result.exit_code == 0
-    assert result.stdout == "there are no views yet; CREATE MATERIALIZED VIEW makes one\n"
+    assert result.stdout == "there are no views yet; create one with CREATE MATERIALIZED VIEW\n"
 
 
 def test_wrong_use_is_told_without_a_traceback(tmp_path: Path, shop: str) -> None:

@@ -65,7 +65,7 @@ def test_get_finds_a_row_of_a_view_whatever_its_columns_are_called(shop: str) ->
 
 
 def test_a_view_that_is_not_loaded_says_so_wherever_it_is_read(shop: str) -> None:
-    said = "view late is not loaded yet and so has no rows: everview run, or maintain(), loads it\n"
+    said = "view late is not loaded yet, so it has no rows: everview run DB --once loads it\n"
     assert run("scan", shop, "late", "--format", "csv").stdout == "id,amount\n"
     assert run("scan", shop, "late", "--format", "csv").stderr == said
     assert run("get", shop, "late", "1").stderr == f"{said}view late has no row with key 1\n"
@@ -74,16 +74,27 @@ def test_a_view_that_is_not_loaded_says_so_wherever_it_is_read(shop: str) -> Non
     assert query.stderr == said
 
 
+def test_advice_names_what_works_where_the_user_reads_it(shop: str) -> None:
+    statements = "SELECT id FROM late;\n"
+    shell = CliRunner().invoke(main, ["shell", shop, "--engine", "sail"], input=statements)
+    assert "no rows: the command maintain loads it\n" in shell.stdout
+    created = "CREATE OR REPLACE MATERIALIZED VIEW late AS SELECT id, amount FROM orders"
+    assert "; everview run DB --once loads the new def" in run("sql", shop, created).stdout
+    with ev.open(shop, engine="sail") as db:
+        assert db.view("late").note.endswith("no rows: db.maintain() loads it")
+        assert "; db.maintain() loads the new definition" in db.sql(created).message
+
+
 def test_what_is_for_tables_says_that_a_view_is_none(shop: str) -> None:
     for arguments in (("put", shop, "spend", "{}"), ("sql", shop, "DELETE FROM spend")):
         done = run(*arguments)
         assert done.exit_code == 1
         assert done.stderr == (
-            "error[EV201]: spend is a view and not a table; read it with SELECT or "
-            "db.view('spend'), and write to the tables it reads: orders\n"
+            "error[EV201]: spend is a view, not a table; read it with everview scan DB spend, and "
+            "write to the tables that it reads: orders\n"
         )
     assert run("explain", shop, "orders").stderr == (
-        "error[EV204]: orders is a table and not a view; db.table('orders') reads it\n"
+        "error[EV204]: orders is a table, not a view; read it with everview scan DB orders\n"
     )
     assert "there is no view spned; did you mean spend?" in run("explain", shop, "spned").stderr
 

@@ -111,7 +111,7 @@ def test_what_was_done_in_spite_of_ctrl_c_is_said_to_be_so() -> None:
 
     with pytest.raises(KeyboardInterrupt) as interrupted:
         waiting_for("INSERT", work, interrupt)
-    assert interrupted.value.__notes__ == ["INSERT: it was done all the same"]
+    assert interrupted.value.__notes__ == ["INSERT: it ended before the interrupt"]
 
 
 def press_ctrl_c() -> None:

@@ -187,7 +187,7 @@ def test_newer_rows_of_a_table_that_is_gone_are_outdated_and_not_damage(
         assert layout.rows.decode_row(row, [2]) == {"text": "new"}
         fresh = db.store.catalog._layout_of(layout.schema, layout.directory)
         server.start("drop", path=path, again=COLUMNS).result()
-        with pytest.raises(Outdated, match="made anew"):
+        with pytest.raises(Outdated, match="created again meanwhile"):
             fresh.rows.decode_row(row, [2])
         server.start("drop", path=path).result()
         with pytest.raises(TableNotFound):

@@ -335,9 +335,9 @@ def test_a_partial_write_says_what_stays_and_that_the_rest_was_not_written(
         with pytest.raises(StoreFull, match=r"/2 could not be written and is as it was before: No"):
             table.put(rows_of(2, keys_in(2, 1)))
     message = str(raised.value)
-    assert "region 0, 1 was written and stays, the rest of this write was not" in message
+    assert "region 0, 1 are written and stay, the other rows of this write are not" in message
     assert "remains" not in message
-    assert "make room and write again. The same write again completes it." in message
+    assert "make room and write again. Repeat the write to complete it." in message
     ops = {region_of_key(row["id"]): row["op"] for row in table.scan()}
     assert ops == {0: 2, 1: 2, 2: 1, 3: 1}
     assert sorted(raised.value.applied) == [0, 1]

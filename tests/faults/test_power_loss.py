@@ -110,14 +110,14 @@ def test_state_that_is_older_than_the_epoch_is_noticed_and_made_anew(
         assert bank.faults(db)[1] != [], "else there would be nothing to notice"
     with open_(after, "another boot") as db:
         for read in READS:
-            with pytest.raises(NotLoaded, match=r"the machine went down .* db.maintain\(\)"):
+            with pytest.raises(NotLoaded, match=r"the machine crashed .* db.maintain\(\)"):
                 read(db)
         assert {db.view(name).status for name in db.views()} == {"suspect"}
         shown = CliRunner().invoke(main, ["status", str(after)]).output
-        assert "credits is suspect: the machine went down" in shown
+        assert "credits is suspect: the machine crashed" in shown
         before = states(db)
         report = db.maintain()
-        assert "all views are made anew" in (report.recovered or "")
+        assert "all views are loaded again" in (report.recovered or "")
         assert sorted(report.loaded) == sorted(bank.VIEWS)
         assert not {s for v in before.values() for s in v.values()} & set(db.store.states.names())
         assert bank.faults(db)[1] == []
@@ -131,7 +131,7 @@ def test_a_run_says_why_it_makes_all_views_anew(open_: Open, path: Path) -> None
     open_(after, "another boot").close()
     said = CliRunner().invoke(main, ["run", str(after), "--once", "--engine", "sail"])
     assert said.exit_code == 0, said.output
-    assert "the machine went down before the state of all views was on disk" in said.stderr
+    assert "the machine crashed before the state of all views was on disk" in said.stderr
     assert "loaded credits" in said.output
 
 
@@ -259,7 +259,7 @@ def test_a_log_that_came_back_shorter_is_told(open_: Open, path: Path) -> None:
     with open_(after, "another boot") as db:
         made = db.maintain().recovered or ""
         assert "table transfers, region" in made
-        assert "the changes between are lost" in made
+        assert "those between are lost" in made
         for seed in range(2):
             bank.work(db, random.Random(seed), 60, 50)
             db.maintain()
@@ -275,7 +275,7 @@ def test_views_that_have_more_than_a_log_are_stopped_until_repaired(
         failed = db.maintain().failed
         assert sorted(failed) == sorted(bank.VIEWS)
         assert "table transfers, region" in failed["total"]
-        assert "but views had it up to" in failed["total"]
+        assert "but views had all changes up to" in failed["total"]
         assert db.view("total").status == "stopped"
         for name in bank.VIEWS:
             assert not db.rebuild(name).failed

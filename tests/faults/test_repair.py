@@ -58,8 +58,8 @@ def test_a_view_with_damaged_rows_is_told_of_and_repaired(shop: ev.Database) -> 
     assert len(shop.view("spend")) == 50
     ran = CliRunner().invoke(main, ["verify", shop.path, "--repair"])
     assert ran.exit_code == 0, ran.output
-    assert "large: making it anew" in ran.output
-    assert "spend: making it anew" not in ran.output
+    assert "large: loading it again" in ran.output
+    assert "spend: loading it again" not in ran.output
     assert shop.verify("large").equal
 
 

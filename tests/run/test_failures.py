@@ -50,7 +50,7 @@ FAILING = {
     "times": (
         "timestamp_seconds(epoch)",
         "java.lang.ArithmeticException: long overflow, on the row id = 2, epoch = "
-        "1767225600000000000 of events; mend the row",
+        "1767225600000000000 of events; correct the row",
     ),
     "parsed": (
         "from_json(text, 'a INT', map('mode', 'FAILFAST'))",

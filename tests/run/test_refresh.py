@@ -120,7 +120,7 @@ def test_what_no_table_tells_is_refused_all_the_same(shop: ev.Database) -> None:
         "SELECT id, rand() AS r FROM parts": "other rows each time",
         "SELECT id, current_date() AS d FROM parts": "changes by itself",
         "SELECT 1 AS one": "reads no table",
-        "SELECT id FROM plain": "reads tables only, not the view plain",
+        "SELECT id FROM plain": "can read tables only, not the view plain",
     }.items():
         with pytest.raises(UnsupportedSql, match=reason):
             shop.sql(FULL.format("other", query))

@@ -202,7 +202,7 @@ def test_spark_connect_reads_and_filters_the_same(spark, connect_port, db):
         ({"columns": "[id"}, "all_types", "names separated by commas, or a JSON array"),
         ({"changes": "yes"}, "all_types", "is true or false"),
         ({"consumer": "me"}, "all_types", "is an option of changes"),
-        ({"consumer": "everview", "changes": "true"}, "all_types", "is that of all views"),
+        ({"consumer": "everview", "changes": "true"}, "all_types", "consumer of all views"),
         ({"changes": "true", "snapshot": "{}"}, "all_types", "give startingPosition"),
         ({"changes": "true", "maxRowsPerBatch": "0"}, "all_types", "from 1 on"),
     ],

@@ -201,7 +201,7 @@ def test_a_pin_that_never_finds_one_epoch_gives_up(
         return shard(states, *given)
 
     monkeypatch.setattr(EmbeddedStates, "shard", commit)
-    with pytest.raises(DatabaseError, match="changed again and again"):
+    with pytest.raises(DatabaseError, match="changed so often"):
         pin_all(shop)
 
 

@@ -110,7 +110,7 @@ def test_what_sail_lacks_is_no_fault_of_a_row(shop: ev.Database) -> None:
         "x + y) AS both FROM orders"
     )
     (said,) = shop.maintain().failed.values()
-    assert "if it is Sail that lacks something, use the engine spark. When that is mended, " in said
+    assert "if Sail lacks something here, use the engine spark. After you have " in said
     assert "row" not in said
 
 

@@ -82,7 +82,7 @@ def test_one_that_may_be_there_or_be_replaced_is_so_also_if_it_came_meanwhile(
     db.sql("DROP VIEW v")
     planning.meanwhile = lambda: db.sql(CREATE + " WHERE id > 1")
     replaced = db.sql(CREATE.replace("CREATE", "CREATE OR REPLACE"))
-    assert "is to be replaced" in replaced.message
+    assert "will be replaced" in replaced.message
     assert db.view("v").sql == "SELECT * FROM t"
 
 

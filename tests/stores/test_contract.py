@@ -779,7 +779,7 @@ class TestAddedColumns:
             ([Column("note", pa.string(), False)], "leave out NOT NULL"),
             ([Column("note", pa.string()), Column("Note", pa.int32())], "Note appears twice"),
             ([Column("a.b", pa.int32())], "can't be a column name"),
-            ([], "no column to add"),
+            ([], "name at least one column to add"),
         ],
     )
     def test_what_can_not_be_added_is_told(
@@ -805,7 +805,7 @@ class TestBadUse:
             list(accounts.changes("accounts", 9))
 
     def test_a_read_of_no_columns_is_refused(self, accounts: Store) -> None:
-        with pytest.raises(UnknownColumn, match="no column is named"):
+        with pytest.raises(UnknownColumn, match="name at least one column"):
             accounts.scan("accounts", columns=[])
 
     def test_only_observers_can_be_attached(self, accounts: Store) -> None:

@@ -24,7 +24,7 @@ def test_a_database_that_may_not_be_written_says_what_reading_it_needs(
 
     ev.open(tmp_path / "shop.ev", create=True).close()
     monkeypatch.setattr(environment.lmdb, "open", denied)
-    with pytest.raises(DatabaseError, match=r"Permission denied; also who only reads .* a copy$"):
+    with pytest.raises(DatabaseError, match=r"Permission denied; also a reader writes .* a copy$"):
         ev.open(tmp_path / "shop.ev", readonly=True)
 
 

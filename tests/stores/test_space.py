@@ -170,7 +170,7 @@ def test_a_pin_ends_at_its_age_and_says_so(db: ev.Database, table: ev.Table) -> 
         assert db.space().held, "a read that has begun may finish"
         assert read + sum(batch.num_rows for batch in scan) == 2000
         assert not db.space().held
-        with pytest.raises(PinExpired, match=r"greatest age, 0\.2 seconds.*pin again"):
+        with pytest.raises(PinExpired, match=r"limit of 0\.2 seconds.*a new pin"):
             list(at.table("t").scan())
 
 

@@ -291,7 +291,7 @@ def test_a_load_starts_anew(shard: EmbeddedShard) -> None:
     assert shard.size()[0] == 1
     assert shard.apply(9, 1, putting(b"l", b"newer", calls))["before"].to_pylist() == [b"new"]
     assert calls == [b"old", b"new", b"newer"]
-    with pytest.raises(Superseded, match="epoch 8 comes after 9"):
+    with pytest.raises(Superseded, match="epoch 8 is refused, since the shard has applied epoch 9"):
         shard.load(8, 1, putting(b"l", b"late", calls))
     assert list(shard.values()) == [[b"newer"]]
 
@@ -300,11 +300,11 @@ def test_what_comes_with_an_older_token_is_refused(shard: EmbeddedShard) -> None
     empty(shard)
     shard.load(1, 2, putting(b"k", b"one", []))
     for older in (shard.load, shard.apply):
-        with pytest.raises(Superseded, match="lease 2, this one had 1"):
+        with pytest.raises(Superseded, match="lease 2, this one had lease 1"):
             older(2, 1, putting(b"k", b"stale", []))
     shard.apply(2, 3, putting(b"k", b"two", []))
     shard.fence(5)
-    with pytest.raises(Superseded, match="lease 5, this one had 3"):
+    with pytest.raises(Superseded, match="lease 5, this one had lease 3"):
         shard.apply(2, 3, putting(b"k", b"stale", []))
     assert shard.apply(2, 5, putting(b"k", b"again", []))["before"].to_pylist() == [b"one"]
     assert shard.get(b"k") == b"two"

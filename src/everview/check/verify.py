@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from everview.advice import how_to_maintain
 from everview.catalog import EPOCH, NO_EPOCH, Positions
 from everview.engines.engine import Engine, Query
 from everview.errors import NotLoaded
@@ -115,8 +116,8 @@ def _inner(store: Store, view: View) -> list[tuple[str, View]]:
 def _pinned(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
     """An epoch, the positions it has of the view's tables, and the view's rows as of it."""
     if not view.is_loaded:
-        remedy = view.error or "everview run DB --once, or db.maintain(), loads it"
-        raise NotLoaded(f"view {view.name} has no rows to verify, it is {view.status}: {remedy}")
+        remedy = view.error or f"{how_to_maintain()} loads it"
+        raise NotLoaded(f"view {view.name} has no rows to verify; it is {view.status}: {remedy}")
     with closing(store.pins.pin([view.name], [])) as pin:
         pinned = View(pin, view.name)
         positions = pinned.positions or (pin.catalog.get(EPOCH) or NO_EPOCH).positions

@@ -1,4 +1,4 @@
-"""The command that measures the cost model's constants."""
+"""The command calibrate: measures the constants of the cost model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from everview.readable import readable_seconds
 @click.argument("db", type=click.Path())
 @click.option("--engine", type=click.Choice(["spark", "sail"]), default="spark", show_default=True)
 def calibrate(db: str, engine: str) -> None:
-    """Measure what rows, state reads and state writes take on this machine, for EXPLAIN.
+    """Measure how long rows, state reads and state writes take on this machine.
 
-    Loads and changes a small temporary database, which takes about half a minute, and keeps what it
-    found in DB. EXPLAIN of a CREATE MATERIALIZED VIEW, and the choice of a join order, go by that;
-    without it they go by constants of another machine, and EXPLAIN says so.
+    The command loads and changes a small temporary database, which takes about half a minute, and
+    stores the results in DB. EXPLAIN of a CREATE MATERIALIZED VIEW and the choice of a join order
+    use them. Without them they use the numbers of another machine, and EXPLAIN says so.
 
     \b
     Example:

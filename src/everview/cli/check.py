@@ -1,4 +1,4 @@
-"""The command check: a recorded history against the levels of consistency."""
+"""The command check: which level of consistency a recorded history reaches."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _LEVELS = [str(level) for level in Level if level is not Level.NONE]
 @click.command()
 @click.argument("histories", metavar="HISTORY...", nargs=-1, required=True, type=click.Path())
 @click.option("--view", "views", multiple=True, metavar='NAME="SELECT ..."', help="A view's query.")
-@click.option("--key", "keys", multiple=True, metavar="NAME=COLUMN,...", help="A view's key.")
-@click.option("--db", type=click.Path(), help="Where views and tables are defined.")
+@click.option("--key", "keys", multiple=True, metavar="NAME=COLUMN,...", help="The key of a view.")
+@click.option("--db", type=click.Path(), help="Database of the views.")
 @click.option(
     "--level",
     type=click.Choice(_LEVELS),
     default="strong",
     show_default=True,
-    help="What is asked of the views.",
+    help="The level that the views must reach.",
 )
-@click.option("--records", is_flag=True, help="Decide each record of views with a key, too.")
+@click.option("--records", is_flag=True, help="Also check each record of views that have a key.")
 @click.option(
     "--bound",
     type=click.IntRange(min=1),
     default=BOUND,
     show_default=True,
-    help="The most states of the tables that a search looks at.",
+    help="The greatest number of table states that a search looks at.",
 )
-@click.option("--json", "as_json", is_flag=True, help="All that was found, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
 def check(
     histories: tuple[str, ...],
     views: tuple[str, ...],
@@ -52,12 +52,13 @@ def check(
     bound: int,
     as_json: bool,
 ) -> None:
-    """Decide from a recorded HISTORY, in one or more files, how well views followed their tables.
+    """Check a recorded HISTORY: how consistently did the views follow their tables?
 
-    The levels are convergence (the last read is right), weak (every read is a state that the
-    tables had), strong (and states never go backwards) and complete (and none is left out). Where
-    one is broken, the smallest counterexample found is shown. Exits with 3 if a view does not
-    reach --level, with 1 if that can't be decided. everview.check.Recorder records histories.
+    A HISTORY is one or more files that everview.check.Recorder wrote. The levels are convergence
+    (the last read is right), weak (every read shows a state that the tables had), strong (and reads
+    never go back to an older state) and complete (and no state is left out). If a view misses a
+    level, the command shows a small counterexample. It exits with 3 if a view does not reach
+    --level, and with 1 if it can't decide that.
 
     \b
     Example:
@@ -80,8 +81,8 @@ def check(
     if unknown := _read(history) - {definition.name for definition in definitions}:
         name = min(unknown)
         raise InvalidHistory(
-            f"the history reads view {name}, whose query is not known; give it with "
-            f'--view {name}="SELECT ...", or with --db the database that has it'
+            f"the history reads view {name}, but its query is not known; give the query with "
+            f'--view {name}="SELECT ...", or the database of the view with --db'
         )
     verdicts = check_history(history, definitions, schemas, records, bound)
     asked = Level[level.upper()]

@@ -22,7 +22,7 @@ from everview.results.result import render
 def init(db: str) -> None:
     """Create a database in the directory DB.
 
-    A database that is there already is left as it is.
+    If DB is a database already, the command changes nothing.
 
     \b
     Example:
@@ -37,13 +37,13 @@ def init(db: str) -> None:
 @click.argument("db", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="All details, as JSON.")
 def status(db: str, as_json: bool) -> None:
-    """Show the tables of DB (rows, changes kept in the log, bytes on disk, regions) and its views.
+    """Show the tables and views of DB, and what is wrong with them.
 
-    Rows of a table that was created WITH (append_only = true) are neither changed nor deleted.
-    A view is behind by the age of the oldest change that it does not include. Why a view is
-    stopped or suspect, or its new definition not put in place, stands below; so does what was
-    written but can't be handed to the device, which process keeps much space from being used again
-    with a pin or another read, and that much is free and can be given back.
+    Of a table it shows the rows, the changes in the log, the bytes on disk and the regions. Of a
+    view it shows the status, the epoch, and how far it is behind: the age of the oldest change that
+    it does not show yet. Notes below the tables say why a view is stopped, waiting, suspect or not
+    replaced, which files can't be synced, which process keeps much space from being used again, and
+    how much space is free.
 
     \b
     Example:
@@ -57,7 +57,7 @@ def status(db: str, as_json: bool) -> None:
 
 
 def show_status(database: everview.Database, as_json: bool = False) -> None:
-    """Tables, views, and what is wrong with them."""
+    """Print tables, views, and what is wrong with them."""
     found, space, pins = database.status(), database.space(), database.pins()
     views = [_of_view(database.view(name)) for name in database.views]
     failed = database.failed_syncs()
@@ -106,7 +106,7 @@ def _of_view(view: everview.View) -> dict[str, Any]:
 
 
 def _table_of(views: list[dict[str, Any]]) -> pa.Table:
-    """Views as people read them; why they stopped is too long for a table."""
+    """The table of views; the reason why one stopped is too long for it."""
     return pa.table(
         {
             "view": pa.array([view["name"] for view in views], pa.string()),

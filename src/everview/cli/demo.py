@@ -1,4 +1,4 @@
-"""The command that shows Everview at work."""
+"""The command demo: shows Everview at work."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from everview.demo import run
 @click.option(
     "--engine",
     type=click.Choice(["spark", "sail", "both"]),
-    help="What maintains the views; by default Sail if it is installed, else Spark.",
+    help="The engine that maintains the views. By default Sail if it is installed, else Spark.",
 )
 def demo(scale: float, seconds: float, engine: EngineName | Literal["both"] | None) -> None:
-    """Let TPC-H views follow a stream of changes, then compare them with a recomputation.
+    """Keep TPC-H views current under a stream of changes, then compare them with a recomputation.
 
-    Works in a temporary directory and leaves nothing behind.
+    The demo works in a temporary directory and deletes it at the end.
 
     \b
     Example:

@@ -1,9 +1,10 @@
-"""Ctrl-C in a process that is a command's own: 130 at any moment, and no traceback.
+"""Ctrl-C in the process of a command: exit code 130 at any moment, and no traceback.
 
-While a command works, Ctrl-C is a KeyboardInterrupt in the main thread. Python prints one that
-comes in the middle of a destructor or a callback, and forgets it: here it is raised again. Once the
-command has ended, a first Ctrl-C changes nothing. Threads that an interrupted command leaves
-behind, such as one that waits for a JVM, do not see Python being taken apart under them.
+While a command works, Ctrl-C raises KeyboardInterrupt in the main thread. If it comes in the middle
+of a destructor or a callback, Python prints the exception and forgets it; here it is raised again.
+After the command has ended, a first Ctrl-C changes nothing. The process then ends without Python's
+own shutdown, so threads that an interrupted command leaves behind do no harm, such as one that
+waits for a JVM.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MOMENT = 0.01  # seconds
 
 
 def begin() -> None:
-    """From now on Ctrl-C is a KeyboardInterrupt, wherever it comes."""
+    """From now on Ctrl-C raises KeyboardInterrupt, wherever it comes."""
     sys.unraisablehook = _raise_again
     signal.signal(signal.SIGALRM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
@@ -48,7 +49,7 @@ def end(code: int) -> NoReturn:
     """Tidy up and end the process; a second Ctrl-C meanwhile ends it at once."""
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, _once_more)
-    if code == INTERRUPTED:  # of what fails now, nobody needs to hear
+    if code == INTERRUPTED:  # nobody needs to know what fails now
         sys.excepthook = sys.unraisablehook = _be_quiet
         threading.excepthook = _be_quiet
     atexit._run_exitfuncs()
@@ -60,7 +61,7 @@ def _once_more(number: int, frame: FrameType | None) -> None:
 
 
 def _end_at_once(code: int) -> NoReturn:
-    """Python takes back its handling of signals before it has ended; so it is not asked to."""
+    """End the process without Python's own shutdown, which would stop handling signals early."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, RuntimeError):
             stream.flush()

@@ -1,4 +1,4 @@
-"""Keys as they are written on a command line.
+"""How to write keys on a command line.
 
 A key of one column is the value itself, read by the column's type; a longer one is a JSON array.
 """
@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 
 
 def parse_keys(schema: TableSchema, texts: list[str]) -> list[Key]:
-    """Whole keys."""
+    """Keys with all their columns. Raises `WrongKey` or `WrongType`."""
     return [_parse(schema, text, len(schema.key), number) for number, text in enumerate(texts, 1)]
 
 

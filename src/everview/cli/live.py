@@ -18,11 +18,11 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Finishing(Exception):
-    """Nothing is in progress that would have to be finished."""
+    """The user ended a run that only waits, so there is no epoch to finish."""
 
 
 class LiveLine(everview.Watcher):
-    """Told by the maintainer what it does; views that stop go to standard error."""
+    """Shows each step of the maintainer; reports views that stop on standard error."""
 
     def __init__(self) -> None:
         self.finishing = threading.Event()
@@ -41,7 +41,7 @@ class LiveLine(everview.Watcher):
     def waiting(self, holder: str) -> None:
         if self.finishing.is_set():
             raise Finishing
-        text = f"standing by: {holder} maintains this database"
+        text = f"waiting: {holder} maintains this database"
         if text != self._waiting:
             self._waiting = text
             self.say(text)
@@ -69,27 +69,27 @@ class LiveLine(everview.Watcher):
         self.warn(f"view {view} is not replaced: {reason}")
 
     def warn(self, text: str) -> None:
-        """A line on standard error."""
+        """Write a line to standard error."""
         with self._turn:
             self._clear()
             click.echo(text, err=True)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Write a line that stays."""
         with self._turn:
             self._clear()
             click.echo(text)
             sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """The live line on a terminal, and a line that stays on a pipe."""
+        """Show text in the live line of a terminal; on a pipe write a line that stays."""
         if sys.stdout.isatty():
             self.show(text)
         else:
             self.say(text)
 
     def show(self, text: str) -> None:
-        """The live line, as wide as the terminal; nothing on a pipe."""
+        """Show text in the live line, cut to the width of the terminal; nothing on a pipe."""
         if not sys.stdout.isatty():
             return
         with self._turn:
@@ -98,7 +98,7 @@ class LiveLine(everview.Watcher):
             self._width = len(text)
 
     def end(self) -> None:
-        """The live line stays as it is, and what is written next begins below it."""
+        """Leave the live line as it is; the next output begins below it."""
         with self._turn:
             if self._width:
                 click.echo()
@@ -115,16 +115,16 @@ def _count(number: int, what: str) -> str:
 
 
 def end_at_once() -> None:
-    """What Ctrl-C does to work that can be left where it is."""
+    """The reaction to Ctrl-C for work that can stop anywhere."""
     raise KeyboardInterrupt
 
 
 def interruptible(work: Callable[[], T], interrupt: Callable[[], None]) -> T:
-    """What `work`, in a thread, gives; Ctrl-C calls `interrupt`, and a second one is a
-    KeyboardInterrupt.
+    """Run `work` in a thread and return its result.
 
-    In the main thread, Ctrl-C would come in the middle of what Spark's client is sending, which
-    then writes its traces to the terminal.
+    The first Ctrl-C calls `interrupt`, the second raises KeyboardInterrupt. In the main thread
+    Ctrl-C would interrupt Spark's client in the middle of a message, and the client would then
+    write tracebacks to the terminal.
     """
     done = threading.Event()
     given: list[T] = []

@@ -1,4 +1,4 @@
-"""The command that loads files, and its progress bar."""
+"""The command load: loads files, with a progress bar."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BAR_WIDTH = 20
 @click.option(
     "--format",
     type=click.Choice(["parquet", "csv", "json"]),
-    help="Format of the files; by default the suffix tells. json is an object a line.",
+    help="Format of the files; by default that of the suffix. json has one object on each line.",
 )
-@click.option("--delimiter", help="What separates fields of CSV; by default , and in .tsv a tab.")
+@click.option("--delimiter", help="The separator of CSV fields; by default a comma, in .tsv a tab.")
 @click.option(
     "--reject",
     type=click.Path(),
     metavar="FILE",
-    help="Put rows aside that don't fit, into this file, and load the others.",
+    help="Write rows that don't fit into this file, and load the others.",
 )
 def load(
     db: str,
@@ -44,12 +44,12 @@ def load(
 ) -> None:
     """Load FILES into TABLE: Parquet, CSV with a header line, or JSON lines (also .gz).
 
-    Rows with the same key are replaced. In CSV an empty field is NULL and "" the empty string.
-    Files are loaded one after the other; an error says what was stored before it.
+    A row replaces the row with the same key. In CSV an empty field is NULL, and "" is the empty
+    string. The files are loaded one after the other; an error says what was stored before it.
 
-    With --reject, rows that don't fit are no error: they are written to a new file as they are,
-    each with its line and the reason, and can be mended there and loaded again. Rows of CSV files
-    are written as CSV, others as JSON lines. There is no file if there are no such rows.
+    With --reject, a row that doesn't fit is no error. It goes to a new file as it is, with its line
+    number and the reason. You can correct the rows in that file and load it. Rows of CSV files
+    become CSV, others JSON lines. If all rows fit, there is no file.
 
     \b
     Example:
@@ -76,7 +76,7 @@ def load(
 
 
 class ProgressLine(RewrittenLine):
-    """A bar on a terminal's stderr, rewritten now and then; nothing if it is no terminal."""
+    """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class ProgressLine(RewrittenLine):
         self.begun = self.shown = time.monotonic()
 
     def show(self, rows: int, part: float | None) -> None:
-        """So many rows are stored, which are that part of the file if its size is known."""
+        """Show how many rows are stored, and which part of the file that is, if it is known."""
         now = time.monotonic()
         if not sys.stderr.isatty() or now - self.shown < SECONDS_BETWEEN:
             return

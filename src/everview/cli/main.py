@@ -1,7 +1,7 @@
-"""The group of all commands, and what they have in common: errors and exit codes.
+"""The group of all commands, with their errors and exit codes.
 
-0 is fine, 1 an error, 2 wrong usage, 3 a view that is wrong, 130 interrupted.
-A reader that goes away (| head) is fine.
+Exit codes: 0 is success, 1 an error, 2 wrong usage, 3 a view that is wrong, 130 an interrupt. If
+the reader of a pipe goes away (| head), that is success.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 import everview
-from everview import starting
+from everview import advice, starting
 from everview.cli import interrupting
 from everview.cli.calibrate import calibrate
 from everview.cli.check import check
@@ -33,10 +33,10 @@ from everview.errors import EverviewError
 
 
 class Commands(click.Group):
-    """Commands whose errors are a line on stderr and never a traceback."""
+    """Commands that show an error as a line on standard error, and never a traceback."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
-        """Run the command that `args` say; without them, that of the process, which it ends."""
+        """Run the command in `args`. Without `args`, run that of this process, and then exit."""
         if args is not None:
             return super().main(args, *others, **options)
         try:
@@ -57,7 +57,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         _write_any_text()
         try:
-            result = super().invoke(ctx)
+            with advice.given_in(advice.COMMANDS):
+                result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except EverviewError as error:
@@ -76,8 +77,10 @@ class Commands(click.Group):
 
 
 def _write_any_text() -> None:
-    """What goes into files and pipes is UTF-8, which is what load reads; a terminal that has
-    another encoding shows what it can."""
+    """Write UTF-8 into files and pipes, since `load` reads UTF-8.
+
+    A terminal with another encoding shows escapes for characters that it lacks.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         if sys.stdout.isatty():
             sys.stdout.reconfigure(errors="backslashreplace")
@@ -86,16 +89,16 @@ def _write_any_text() -> None:
 
 
 def _silence_stdout() -> None:
-    """Python flushes stdout once more at exit, which must not fail again."""
+    """Keep Python from failing again when it flushes standard output at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(everview.__version__, prog_name="everview")
 def main() -> None:
-    """Everview: SQL views over key-value tables, always current.
+    """Everview keeps SQL views over key-value tables always current.
 
-    Every command but demo and check takes the database, a directory, as its first argument.
+    The first argument of every command, except demo and check, is DB: the directory of a database.
     """
 
 

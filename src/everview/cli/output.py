@@ -1,6 +1,6 @@
-"""Rows on standard output: as a table for people, as JSON lines or CSV without loss.
+"""Rows on standard output: as a table for people, or without loss as JSON lines or CSV.
 
-JSON lines and CSV are what `everview put DB TABLE -` and `everview load` read.
+`everview put DB TABLE -` and `everview load` read these JSON lines and this CSV.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST = 10**6
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds; not nan, and not more than a clock can wait."""
+    """A number of seconds; not NaN, and not more than a clock can wait."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -35,14 +35,14 @@ class Seconds(click.FloatRange):
 
 
 def tell(text: str, error: BaseException) -> None:
-    """An error on standard error, with what was noted on its way."""
+    """Write an error and its notes to standard error."""
     click.echo(text, err=True)
     for note in getattr(error, "__notes__", ()):
         click.echo(f"  {note}", err=True)
 
 
 class RewrittenLine:
-    """A line on standard error that is written over, and then cleared."""
+    """A line on standard error that new text replaces, and that is cleared at the end."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -75,7 +75,7 @@ def print_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int
     table = pa.Table.from_batches(list(_first(batches, limit + 1)), schema)
     click.echo(render(table.slice(0, limit), max(1, limit)))
     if table.num_rows > limit:
-        click.echo("there are more; --limit shows as many as you say, --format csv or json all")
+        click.echo("there are more rows; --limit N shows N rows, --format csv or json shows all")
 
 
 def duration(seconds: float) -> str:

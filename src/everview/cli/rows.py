@@ -29,11 +29,11 @@ _KEYS = {"ignore_unknown_options": True}
 @click.argument("table")
 @click.argument("rows", nargs=-1, required=True)
 def put(db: str, table: str, rows: tuple[str, ...]) -> None:
-    """Insert ROWS into TABLE, or replace those with the same key.
+    """Insert ROWS into TABLE; a row replaces the row with the same key.
 
-    ROWS are JSON objects or arrays of them; - reads one object a line from standard input, and puts
-    batches of up to 65,536 lines.
-    Decimals and dates may be strings, BINARY is base64; columns left out are NULL.
+    ROWS are JSON objects or arrays of objects. With - the command reads one object from each line
+    of standard input, and puts batches of up to 65,536 lines. Write decimals and dates as strings,
+    and BINARY as base64. A column that is left out is NULL.
 
     \b
     Example:
@@ -57,7 +57,7 @@ def put(db: str, table: str, rows: tuple[str, ...]) -> None:
 @click.argument("table")
 @click.argument("keys", nargs=-1, required=True)
 def delete(db: str, table: str, keys: tuple[str, ...]) -> None:
-    """Delete the rows with these KEYS from TABLE; keys without a row are no error.
+    """Delete the rows with these KEYS from TABLE. A key without a row is no error.
 
     A key of several columns is a JSON array, such as '[1, "a"]'.
 
@@ -80,7 +80,9 @@ def delete(db: str, table: str, keys: tuple[str, ...]) -> None:
 @click.argument("key")
 @click.pass_context
 def get(ctx: click.Context, db: str, table: str, key: str) -> None:
-    """Print the row of TABLE, or of a view, with this KEY as JSON; exit with 1 if there is none.
+    """Print the row of TABLE with this KEY as JSON. TABLE may be a view.
+
+    The command exits with 1 if there is no such row.
 
     A key of several columns is a JSON array, such as '[1, "a"]'.
 
@@ -110,10 +112,10 @@ def get(ctx: click.Context, db: str, table: str, key: str) -> None:
 @click.command()
 @click.argument("db", type=click.Path())
 @click.argument("table")
-@click.option("--start", metavar="KEY", help="First key, or its leading columns.")
-@click.option("--stop", metavar="KEY", help="Key to stop before, or its leading columns.")
+@click.option("--start", metavar="KEY", help="The first key, or its leading columns.")
+@click.option("--stop", metavar="KEY", help="The key to stop before, or its leading columns.")
 @click.option("--columns", metavar="A,B", help="Columns to show, separated by commas.")
-@click.option("--limit", type=click.IntRange(0), help="Most rows to show.")
+@click.option("--limit", type=click.IntRange(0), help="The number of rows to show.")
 @click.option("--format", type=FORMATS, default="table", show_default=True)
 def scan(
     db: str,
@@ -124,10 +126,10 @@ def scan(
     limit: int | None,
     format: str,
 ) -> None:
-    """Print rows of TABLE in key order, from --start on and before --stop, or those of a view.
+    """Print rows of TABLE in key order, from --start and before --stop. TABLE may be a view.
 
-    The formats json (an object a line) and csv are what put and load read, without loss; there an
-    empty field is NULL and "" the empty string.
+    The formats json (one object on each line) and csv lose nothing, and put and load can read them.
+    In csv an empty field is NULL, and "" is the empty string.
 
     \b
     Example:
@@ -158,7 +160,7 @@ def scan(
 
 
 def _view(database: everview.Database, name: str) -> everview.View | None:
-    """The view of that name, None if there is none; what to know of it goes to standard error."""
+    """The view of that name, or None. Writes its note, if it has one, to standard error."""
     if name.lower() not in map(str.lower, database.views):
         return None
     view = database.view(name)
@@ -168,7 +170,7 @@ def _view(database: everview.Database, name: str) -> everview.View | None:
 
 
 def _columns_of(view: everview.View, names: list[str] | None) -> pa.Table:
-    """The rows of a view, with the named columns, by default all."""
+    """The rows of a view, with the named columns or all."""
     rows = view.to_arrow()
     known = {name.lower(): name for name in rows.column_names}
     for name in names or ():
@@ -180,7 +182,7 @@ def _columns_of(view: everview.View, names: list[str] | None) -> pa.Table:
 
 
 def _put_lines(table: everview.Table) -> int:
-    """Put what standard input has, an object a line."""
+    """Put the objects on the lines of standard input; returns how many."""
     name = "standard input"
     line = ProgressLine(name)
     batches = read_json_lines(table.schema, sys.stdin.buffer, name)

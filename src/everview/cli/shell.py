@@ -1,4 +1,4 @@
-"""The command shell: SQL, statement by statement, with the engine running in between."""
+"""The command shell: runs SQL statement by statement, and keeps the engine running meanwhile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import partial
 import click
 
 import everview
+from everview import advice
 from everview.cli.databases import show_status
 from everview.cli.live import LiveLine, interruptible
 from everview.cli.output import tell
@@ -22,12 +23,13 @@ from everview.errors import EverviewError
 
 PROMPT, MORE = "everview> ", "     ...> "
 HELP = """\
-SQL, ended by a semicolon, may go over several lines: CREATE TABLE, INSERT INTO, SELECT,
-CREATE MATERIALIZED VIEW, SHOW TABLES, SHOW VIEWS, DESCRIBE, EXPLAIN, VERIFY and others.
-  maintain  load new views and have all views follow their tables
-  status    tables and views
-  quit      leave, as Ctrl-D does
-Ctrl-C forgets what was typed, or ends what runs."""
+Type SQL and end it with a semicolon; it may have several lines. CREATE TABLE, INSERT INTO, SELECT,
+CREATE MATERIALIZED VIEW, SHOW TABLES, SHOW VIEWS, DESCRIBE, EXPLAIN, VERIFY and others work here.
+  maintain  load new views, and bring all views up to date with their tables
+  status    show tables and views
+  help      show this text
+  quit      leave the shell, as Ctrl-D does
+Ctrl-C discards what you typed, or cancels what runs."""
 _LEAVE = ("quit", "exit", "\\q")
 
 
@@ -35,35 +37,38 @@ _LEAVE = ("quit", "exit", "\\q")
 @click.argument("db", type=click.Path())
 @click.option("--engine", type=ENGINE, default="spark", show_default=True)
 def shell(db: str, engine: EngineName) -> None:
-    """Type SQL for DB, and see what it gives; the engine is started once, when it is needed.
+    """Run SQL on DB, statement by statement, as you type it.
 
-    A statement ends with a semicolon and may go over several lines. Besides SQL there are the words
-    maintain, status, help and quit. An error ends the shell only if it reads from a pipe.
+    The shell starts the engine once, when a statement needs it. A statement ends with a semicolon
+    and may have several lines. Besides SQL there are the commands maintain, status, help and quit.
+    After an error the shell goes on, but it ends if it reads from a pipe.
 
     \b
     Example:
       everview init shop.ev
       everview shell shop.ev
     """
-    with everview.open(db, engine=engine) as database:
+    with advice.given_in(advice.SHELL), everview.open(db, engine=engine) as database:
         session = Session(database)
         if sys.stdin.isatty():
             _remember_lines()
-            click.echo(f"everview {everview.__version__}, {db}; help says more, Ctrl-D leaves")
+            click.echo(
+                f"everview {everview.__version__}, {db}; type help for help, Ctrl-D to leave"
+            )
             _converse(session)
         elif all(session.take(decoded(line)) for line in sys.stdin.buffer):
             session.run()  # the last semicolon may be missing
 
 
 class Session:
-    """What was typed so far, and what is to be done with it."""
+    """The lines typed so far, and the statements that they complete."""
 
     def __init__(self, database: everview.Database) -> None:
         self.database = database
         self.typed = ""
 
     def take(self, line: str) -> bool:
-        """Do what a line says, or the statements that it completes; False if that is to leave."""
+        """Run the command in a line, or the statements that it completes; False means leave."""
         # The parser is large; the other commands do without it.
         from everview.sql import is_complete
 
@@ -79,7 +84,7 @@ class Session:
         return True
 
     def run(self) -> None:
-        """Run the statements that were typed, up to the first that fails."""
+        """Run the statements typed so far, up to the first that fails."""
         from everview.sql import split
 
         typed, self.typed = self.typed, ""
@@ -88,7 +93,7 @@ class Session:
             click.echo(waiting_for(beginning(statement), work, self._interrupt))
 
     def _interrupt(self) -> bool:
-        """What can't be ended is waited for: at the prompt, nothing runs any more."""
+        """Cancel the query; if that is impossible, wait, so that nothing runs at the prompt."""
         self.database.interrupt()
         return True
 
@@ -111,7 +116,7 @@ def _converse(session: Session) -> None:
 
 
 def _remember_lines() -> None:
-    """Have the arrow keys work, and lines of earlier shells at hand."""
+    """Make the arrow keys work, and offer the lines of earlier shells."""
     with suppress(ImportError, OSError):
         import atexit
         import readline

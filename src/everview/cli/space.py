@@ -1,4 +1,4 @@
-"""Commands about the space that a database takes, and about who keeps it: compact, pins."""
+"""Commands about the space that a database takes, and who holds it: compact, pins."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ MUCH = 1 << 20  # bytes that are worth a word
 @click.command()
 @click.argument("db", type=click.Path())
 def compact(db: str) -> None:
-    """Give space back to the file system that is free in the files of DB.
+    """Give free space in the files of DB back to the file system.
 
-    A file never becomes shorter: what is replaced or deleted leaves space in it that later writes
-    use. After much was deleted or trimmed, or a pin was open for long, that may be most of it. It
-    is given back as holes: `ls -l` shows the same length, `du` and `everview status` what is left.
+    A file of DB never becomes shorter. A replaced or deleted row leaves space in it, and later
+    writes use that space. After you deleted many rows, or kept a pin open for long, much of a file
+    may be free. The command gives it back as holes: `ls -l` shows the same length as before, `du`
+    and `everview status` show what the file really takes.
 
-    Runs beside readers, writers and `everview run`, and may be killed at any moment. What a pin or
-    another reader still needs stays; run it again when that has ended.
+    Others may read, write and maintain meanwhile, and you may kill the command at any moment. Space
+    that a pin or another reader still needs stays; run the command again later.
 
     \b
     Example:
@@ -66,16 +67,16 @@ def compact(db: str) -> None:
 @click.option(
     "--limit",
     type=Seconds(min=0, min_open=True),
-    help="Let no pin that is opened from now on become older than so many seconds.",
+    help="End every pin that is opened from now on after so many seconds.",
 )
-@click.option("--no-limit", is_flag=True, help="Let pins become as old as they like.")
+@click.option("--no-limit", is_flag=True, help="Remove the limit.")
 @click.option("--json", "as_json", is_flag=True, help="All details, as JSON.")
 def pins(db: str, limit: float | None, no_limit: bool, as_json: bool) -> None:
-    """Show the pins that processes hold on DB, and the greatest age that they may have.
+    """Show the open pins of DB, and the limit after which a pin ends.
 
-    A pin, db.pin() in Python, reads one epoch for as long as it is open. Meanwhile the space of
-    what is replaced is not used again. A pin that reaches the limit ends, and reads through it fail
-    with an error that says so. There is no limit unless you set one.
+    A pin (db.pin() in Python) reads one epoch for as long as it is open. Meanwhile the database
+    can't use the space of replaced rows again. A pin that reaches the limit ends, and reads through
+    it raise PinExpired. There is no limit until you set one.
 
     \b
     Example:
@@ -107,7 +108,7 @@ def _limit(seconds: float | None) -> str:
 
 
 def notable(space: Space, pins: list[PinNote], db: str) -> Iterator[str]:
-    """What whoever looks at the status should know about space."""
+    """Notes about space for the status: who holds much of it, and how much is free."""
     yield from held_by(space, pins)
     if space.free > max(MUCH, space.bytes // 2):
         yield (
@@ -117,7 +118,7 @@ def notable(space: Space, pins: list[PinNote], db: str) -> Iterator[str]:
 
 
 def held_by(space: Space, pins: list[PinNote]) -> Iterator[str]:
-    """Who keeps much space from being used again."""
+    """A note for each process whose reads keep much space from being used again."""
     for process, size in space.held.items():
         if size > MUCH:
             of_it = [pin for pin in pins if pin.process == process]
@@ -128,5 +129,5 @@ def held_by(space: Space, pins: list[PinNote]) -> Iterator[str]:
             what = f"a pin of {', '.join(since)}" if since else "a read that has not ended"
             yield (
                 f"process {process} keeps {readable_bytes(size)} of old rows alive, with {what}; "
-                "when that ends, they can be given back"
+                "the space is free when that ends"
             )

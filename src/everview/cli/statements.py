@@ -1,4 +1,4 @@
-"""The command for SQL."""
+"""The command sql: runs SQL statements."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from everview.results.result import SHOWN_WIDTH, Result
 @click.command()
 @click.argument("db", type=click.Path())
 @click.argument("statements", required=False)
-@click.option("-f", "--file", type=click.File("rb"), help="Read a file.")
-@click.option("--limit", type=click.IntRange(0), help="Most rows to show of a query.")
+@click.option("-f", "--file", type=click.File("rb"), help="Read the statements from a file.")
+@click.option("--limit", type=click.IntRange(0), help="The number of rows to show of a query.")
 @click.option("--format", type=FORMATS, default="table", show_default=True)
 @click.option("--engine", type=click.Choice(["spark", "sail"]), default="spark", show_default=True)
 def sql(
@@ -32,8 +32,8 @@ def sql(
 ) -> None:
     """Run SQL STATEMENTS, separated by semicolons, one after the other.
 
-    Without STATEMENTS they are read from --file or standard input. The first error ends the run;
-    what ran before it stays.
+    Without STATEMENTS the command reads them from --file or standard input. The first error ends
+    the run; the statements before it keep their effect.
 
     \b
     Example:

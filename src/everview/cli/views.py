@@ -23,7 +23,7 @@ from everview.explain.plan import WIDTH, as_text
 if TYPE_CHECKING:
     from everview import Report
 
-NO_VIEWS = "there are no views yet; CREATE MATERIALIZED VIEW makes one"
+NO_VIEWS = "there are no views yet; create one with CREATE MATERIALIZED VIEW"
 DIVERGES = 3
 SHOWN = 10
 _NARROWEST = 80
@@ -33,14 +33,14 @@ _SECONDS = Seconds(min=0)
 
 @click.command()
 @click.argument("db", type=click.Path())
-@click.option("--once", is_flag=True, help="Stop when nothing is pending.")
+@click.option("--once", is_flag=True, help="End when the views are up to date.")
 @click.option("--engine", type=ENGINE, default="spark", show_default=True)
 @click.option(
     "--every",
     type=_SECONDS,
     default=0.2,
     show_default=True,
-    help="Seconds between looks at the logs.",
+    help="How many seconds to wait before it looks for changes again.",
 )
 @click.option(
     "--lease",
@@ -50,16 +50,17 @@ _SECONDS = Seconds(min=0)
     help="Take over from a maintainer that gives no sign of life for so many seconds.",
 )
 def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
-    """Maintain the views of DB: load new ones, then follow the changes of their tables.
+    """Maintain the views of DB: load new views, then follow the changes of the tables.
 
-    Shows each epoch: its changes, the view rows they touched, the lag (how old its oldest change
-    was when readers could see it) and changes per second. A view that fails is stopped and the
-    reason goes to standard error; the others go on. Ctrl-C ends it after the epoch in progress,
-    and a second one at once; neither does harm, and both exit with 130.
+    The command shows each epoch: the number of changes, the view rows that they touched, the lag
+    (how old the oldest change was when readers could see it) and the changes per second. A view
+    that fails stops, with the reason on standard error; the others go on. Ctrl-C ends the command
+    after the epoch in progress, a second Ctrl-C ends it at once. Both are safe, and both exit with
+    130.
 
-    A second `everview run` on the same DB stands by. It takes over at once if the first ends or is
-    killed, and after --lease seconds if the first hangs; what the first may still do then is
-    refused.
+    A second `everview run` on the same DB waits. It takes over at once when the first ends or is
+    killed, and after --lease seconds when the first hangs. From then on DB refuses writes of the
+    first.
 
     \b
     Example:
@@ -87,7 +88,7 @@ def _once(database: everview.Database, live: LiveLine, lease: float) -> None:
 
 def _follow(database: everview.Database, live: LiveLine, lease: float, every: float) -> None:
     live.show("starting the engine ...")
-    assert database.engine  # so that standing by, it is ready
+    assert database.engine  # start it now, so that it is ready after a wait
     with suppress(Finishing):
         while not live.finishing.is_set():
             with database.running(live, lease) as is_current:
@@ -99,7 +100,7 @@ def _follow(database: everview.Database, live: LiveLine, lease: float, every: fl
                 except PASSING as error:
                     live.warn(f"{error}; trying again every {SECONDS_BETWEEN_TRIES:g} s")
                     live.finishing.wait(SECONDS_BETWEEN_TRIES)
-    live.say("stopped; the next run goes on from here")
+    live.say("stopped; the next run continues from here")
 
 
 def _maintain(database: everview.Database, live: LiveLine, lease: float) -> Report:
@@ -114,12 +115,13 @@ def _is_idle(report: Report) -> bool:
 @click.command()
 @click.argument("db", type=click.Path())
 @click.argument("views", nargs=-1)
-@click.option("--repair", is_flag=True, help="Make views anew that differ, stopped or are damaged.")
+@click.option("--repair", is_flag=True, help="Load wrong, stopped and damaged views again.")
 def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
-    """Recompute VIEWS of DB (default: all) at their epoch with Spark and compare.
+    """Recompute VIEWS of DB (default: all) at their epoch with Spark, and compare the rows.
 
-    Exits with 3 if one differs, and shows rows that do. With --repair such a view, and one that
-    was stopped or whose state is damaged, is made anew from its tables and compared again.
+    The command shows rows that differ, and exits with 3 if there are any. With --repair it loads
+    such a view again from its tables and compares it once more. It does the same with a view that
+    is stopped, or whose state is damaged.
 
     \b
     Example:
@@ -146,7 +148,7 @@ def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
 
 
 def _is_sound(database: everview.Database, name: str) -> bool:
-    """Whether the view is live and equals its recomputation."""
+    """Whether the view is not stopped and equals its recomputation."""
     if database.view(name).status == "stopped":
         return False
     try:
@@ -157,9 +159,9 @@ def _is_sound(database: everview.Database, name: str) -> bool:
 
 
 def _rebuild(database: everview.Database, name: str) -> None:
-    click.echo(f"{name}: making it anew ...", err=True)
+    click.echo(f"{name}: loading it again ...", err=True)
     work = partial(database.rebuild, name)
-    report = waiting_for(f"making {name} anew", work, database.interrupt)
+    report = waiting_for(f"loading {name} again", work, database.interrupt)
     for view, reason in report.failed.items():
         click.echo(f"view {view} is stopped: {reason}", err=True)
 
@@ -179,14 +181,15 @@ def _verified(database: everview.Database, name: str) -> bool:
 @click.command()
 @click.argument("db", type=click.Path())
 @click.argument("view")
-@click.option("--analyze", is_flag=True, help="What the view's last epochs took, by operator.")
-@click.option("--json", "as_json", is_flag=True, help="The whole document, as JSON.")
+@click.option("--analyze", is_flag=True, help="Show the work of the last epochs by operator.")
+@click.option("--json", "as_json", is_flag=True, help="Print all details as JSON.")
 def explain(db: str, view: str, analyze: bool, as_json: bool) -> None:
-    """Show how VIEW of DB is maintained: its plan as a tree, in rounds, with each operator's state.
+    """Show how VIEW of DB is maintained: its plan as a tree, with the state of each operator.
 
-    VIEW is the name of a view, or a whole CREATE MATERIALIZED VIEW, which is then not run. With
-    --analyze each operator of a view shows what its last epochs took, up to 20: rows in and out,
-    reads and writes of its state, time, and the rows of its busiest shard against the mean.
+    VIEW is the name of a view, or a whole CREATE MATERIALIZED VIEW statement. The statement is not
+    run; the command shows what the view would cost. With --analyze each operator shows the work of
+    the last epochs, up to 20: rows in and out, reads and writes of state, time, and the rows of the
+    busiest shard compared with the mean.
 
     \b
     Example:

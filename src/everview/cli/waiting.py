@@ -1,4 +1,4 @@
-"""What a terminal shows while something takes its time: what that is, and for how long."""
+"""A line on the terminal during long work: what the command waits for, and for how long."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ SECONDS_BEFORE = 1.0
 
 
 def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], bool]) -> T:
-    """What `work` gives; after a second, a terminal shows what is waited for.
+    """Run `work` and return its result; after a second, a terminal shows the text `what`.
 
-    Ctrl-C calls `interrupt`, which has the work fail or says that it can't, and is a
-    KeyboardInterrupt when the work has ended; a second one, or where it can't, is so at once.
+    Ctrl-C calls `interrupt`, which cancels the work or returns False. After the work has ended,
+    KeyboardInterrupt is raised. It is raised at once if the work can't be cancelled, or after a
+    second Ctrl-C.
     """
     found: list[T] = []
     interrupted = threading.Event()
@@ -41,14 +42,13 @@ def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], bool])
     if interrupted.is_set():
         ending = KeyboardInterrupt()
         if found:
-            ending.add_note(f"{what}: it was done all the same")
+            ending.add_note(f"{what}: it ended before the interrupt")
         raise ending
     return found[0]
 
 
 class WaitingLine(Closing):
-    """A line on a terminal's stderr, rewritten every second and then cleared; nothing if it is no
-    terminal."""
+    """A line on standard error that shows every second how long the wait is; only on a terminal."""
 
     def __init__(self, what: str) -> None:
         self.what = what

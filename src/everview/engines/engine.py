@@ -132,8 +132,8 @@ class Engine:
         self.session = new_session(self.name)
         self.programs = Programs(self.session, here=self.name == "sail")
         return EngineFailed(
-            f"the session of the engine {self.name} had ended, as some do that nobody uses for "
-            "long; there is a new one now, so try again"
+            f"the engine {self.name} had ended its session, perhaps because it was idle for long; "
+            "there is a new session now, so try again"
         )
 
     @contextmanager

@@ -48,8 +48,8 @@ def engine_failed(name: str, error: Exception) -> EngineFailed:
     lines = (cause(str(error)) or str(error)).strip().splitlines()
     why = lines[0] if lines else type(error).__name__
     return EngineFailed(
-        f"the engine {name} failed again and again: {why.rstrip('.')}. Nothing is lost: views "
-        "wait, and the next maintain(), or everview run, goes on with them"
+        f"the engine {name} failed several times: {why.rstrip('.')}. Nothing is lost: views "
+        "wait, and the next `everview run` or db.maintain() tries again"
     )
 
 

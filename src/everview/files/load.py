@@ -1,10 +1,11 @@
-"""Files into tables: Parquet, CSV with a header line, and JSON lines, the last two gzipped or not.
+"""Load files into tables: Parquet, CSV with a header line, and JSON lines; the last two also .gz.
 
 A file is read and put batch by batch, so memory is bounded by a batch. When a row doesn't fit, the
-batches before it are stored, the error says how many rows that is, and loading again replaces them.
+batches before it stay stored, and the error says how many rows they have. Loading the file again
+replaces these rows.
 
-CSV: an empty field is NULL and a quoted empty one ("") is the empty string. BINARY is base64.
-JSON: as `everview.intake.documents` says; a name left out is NULL.
+CSV: An empty field is NULL, and a quoted empty field ("") is the empty string. BINARY is base64.
+JSON: `everview.intake.documents` says how values are written. A column that is left out is NULL.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ def load(
     delimiter: str | None = None,
     rejects: Rejects | None = None,
 ) -> int:
-    """Put all rows of a file, replacing those with the same key; returns how many were put.
+    """Put all rows of a file into a table; returns how many.
 
-    `format` is parquet, csv or json (JSON lines); by default the file's suffix tells. `delimiter`
-    is what separates the fields of a CSV file: by default a comma, in a .tsv file a tab. Rows that
-    don't fit go to `rejects`; without it, the first such row is an error.
+    A row replaces the row with the same key. `format` is parquet, csv or json (JSON lines); by
+    default it follows from the suffix of the file. `delimiter` separates the fields of a CSV file;
+    by default it is a comma, in a .tsv file a tab. Rows that don't fit go to `rejects`; without it,
+    the first such row raises `DataError`.
     """
     from everview.files.pieces import fitting_batches
 
@@ -77,7 +79,7 @@ def load(
     if found == "csv":
         options["delimiter"] = _delimiter_of(path, delimiter)
     elif delimiter is not None:
-        raise DataError(f"{path} is no CSV file; only those have a delimiter: leave it out")
+        raise DataError(f"{path} is not a CSV file, so it has no delimiter; leave it out")
     if rejects is None:
         batches = _READERS[found](table.schema, path, **options)
     else:
@@ -86,8 +88,10 @@ def load(
 
 
 def put_batches(table: Table, batches: Batches, name: str, progress: Progress | None = None) -> int:
-    """Put batch after batch; returns how many rows they had. An error says how many are stored;
-    `name` is what it calls the source."""
+    """Put batch after batch; returns how many rows they had.
+
+    An error says how many rows are stored, and calls the source `name`.
+    """
     stored = 0
     try:
         for batch, part in batches:
@@ -106,7 +110,7 @@ def put_batches(table: Table, batches: Batches, name: str, progress: Progress | 
 def _outcome(stored: int) -> str:
     if not stored:
         return "no rows were stored"
-    return f"the {stored:,} rows of the batches before it are stored, loading again replaces them"
+    return f"the {stored:,} rows of earlier batches are stored; loading again replaces them"
 
 
 def _format_of(path: str, format: str | None) -> str:
@@ -116,8 +120,8 @@ def _format_of(path: str, format: str | None) -> str:
         raise DataError(f"{path} is a directory; load the files in it, such as {path}/*.parquet")
     if not os.path.isfile(path):
         raise DataError(
-            f"{path} is not a file that can be read twice; save it to one, "
-            "or pipe JSON lines into `everview put DB TABLE -`"
+            f"{path} is not a regular file, and a load reads a file twice; save it to a file, or "
+            "pipe JSON lines into `everview put DB TABLE -`"
         )
     suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
     found = format or SUFFIXES.get(suffix)
@@ -222,7 +226,7 @@ class CountingQuotes(io.RawIOBase):
 
 
 def _check_closed(path: str, delimiter: str) -> None:
-    """That no quote swallows the rest of the file: Arrow takes its end for the quote's."""
+    """Refuse a quote that is never closed, since Arrow would end it at the end of the file."""
     with opened(path) as (stream, _):
         csv.field_size_limit(CSV_BLOCK)
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
@@ -383,7 +387,7 @@ def check_names(schema: TableSchema, place: str, names: list[str]) -> None:
         matched = match_columns(schema, names)
     except UnknownColumn as error:
         raise UnknownColumn(
-            f"{place}: {error}; leave it out of the file, or have it in the table with ALTER TABLE "
+            f"{place}: {error}; remove it from the file, or add it to the table with ALTER TABLE "
             f"{schema.name} ADD COLUMN"
         ) from None
     except DataError as error:

@@ -1,8 +1,8 @@
-"""Rows that a load puts aside since they don't fit, in a file that can be mended and loaded again.
+"""The file of rejected rows: those that a load could not put, because they don't fit the table.
 
-The file has each row as it was, and before it its line and the reason: CSV for rows of CSV, else
-JSON lines. It is written and synced before other rows of the same piece are put, so that a crash
-loses none.
+Before each row stand its line number and the reason. Rows of CSV files are CSV, others JSON lines.
+Users can correct the rows and load the file. It is written and synced before the other rows of the
+same piece are put, so a crash loses no row.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Rejects(Closing):
         self._delimiter = b""
         if os.path.exists(self.path):
             raise DataError(
-                f"{self.path} is there already; mend its rows and load them, then remove it, or "
-                "name another file for rejected rows"
+                f"{self.path} exists already; correct its rows, load them and remove it, or name "
+                "another file for rejected rows"
             )
         if self.path.endswith(".gz"):
             raise DataError(f"{self.path}: rejected rows are written as plain text; leave out .gz")
@@ -63,8 +63,8 @@ class Rejects(Closing):
         """What comes next are rows of a file of CSV with this header; without one, JSON objects."""
         if self._header not in (None, header):
             raise DataError(
-                f"{path} has other columns or another format than files before it, and the file "
-                "of rejected rows has only one; load it by itself"
+                f"{path} has other columns or another format than the files before it, and a file "
+                "of rejected rows can have only one; load it with a command of its own"
             )
         self._header, self._delimiter = header, delimiter.encode()
 

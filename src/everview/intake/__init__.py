@@ -1,8 +1,8 @@
-"""The way in: rows and keys, however users hold them, become Arrow of exactly the table's types.
+"""Converts the rows and keys of users to Arrow of exactly the table's types.
 
-Python values, Arrow, pandas, Polars and text all follow one rule: a value is taken if the column
-can hold it without loss and without guessing, and refused with its place and a remedy if not.
-Nothing is written when one value is refused.
+Python values, Arrow, pandas, Polars, Spark frames and text follow one rule: a value is accepted if
+the column can hold it without loss and without guessing. Else it is refused, with its place and a
+remedy, and nothing is written.
 """
 
 from everview.intake.keys import Keys, bound_to_key, keys_to_arrow

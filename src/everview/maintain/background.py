@@ -18,14 +18,15 @@ from everview.stores.base import Store
 
 
 class BackgroundMaintainer(Watcher):
-    """Keeps the views current from a thread, until its block ends.
+    """Keeps the views current in a thread, until its block ends.
 
-    Looks for changes `every` so many seconds, and once more when the block ends, so that all
-    changes made inside are included. When the block fails, that last look is left out.
+    It looks for changes `every` so many seconds, and once more when the block ends, so that the
+    views show all changes made in the block. If the block raises an error, it skips that last look.
 
     While the disk is full, or the engine fails, `error` says so, and it tries again every two
-    seconds. Any other error ends maintenance, and stays in `error`. What is there when the block
-    ends is raised. A view that fails is no such error: it is stopped, and `report.failed` says why.
+    seconds. Any other error ends maintenance and stays in `error`. If there is an `error` when the
+    block ends, it is raised. A view that fails is no such error: it stops, and `report.failed` says
+    why.
     """
 
     def __init__(self, store: Store, engine: Engine, every: float = 0.2) -> None:

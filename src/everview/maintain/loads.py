@@ -174,8 +174,8 @@ def _give_up(
         maintainer.stop(replace(view, states={}), step, what)
     else:
         reason = (
-            f"{what}; so nothing was replaced. Write CREATE OR REPLACE again when that is mended, "
-            "or with another query"
+            f"{what}; so nothing was replaced. Correct that, or change the query, and write "
+            "CREATE OR REPLACE again"
         )
         changes: dict[Key[Any], Record | None] = {
             key: None for key, one in store.catalog.all(REPLACEMENTS).items() if one.root == root

@@ -48,8 +48,9 @@ class Maintainer:
     def stop(self, view: ViewRecord, step: Step, what: str) -> None:
         """Leave a view as it was before a step, and say why."""
         reason = (
-            f"{what}. When that is mended, everview verify DB {view.name} --repair makes the view "
-            f"anew; or DROP VIEW {view.name} and create it with another query"
+            f"{what}. After you have corrected that, `everview verify DB {view.name} --repair` or "
+            f"db.rebuild({view.name!r}) loads the view again; or DROP VIEW {view.name} and create "
+            "it with another query"
         )
         epoch = 0 if step.start is None else step.epoch - 1
         stopped = view.stopped(epoch, step.start or {}, reason)
@@ -68,7 +69,7 @@ class Maintainer:
         keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}
         row = failing_row(self.engine.session, view.plan, step, states, keys)
         if row is not None:
-            return f"{what.rstrip('.')}, on {row}; mend the row"
+            return f"{what.rstrip('.')}, on {row}; correct the row"
         if self.engine.name == "sail":
-            return f"{what.rstrip('.')}; if it is Sail that lacks something, use the engine spark"
+            return f"{what.rstrip('.')}; if Sail lacks something here, use the engine spark"
         return what

@@ -25,8 +25,8 @@ def recover(store: Store, token: int) -> str | None:
     nothing: RecordChanges = {EPOCH: replace(epoch, positions={}), INTENT: None, UNSYNCED: None}
     store.catalog.write({**views, **nothing}, token)
     return (
-        f"the machine went down before the state of all views was on disk{''.join(lost)}; all "
-        "views are made anew from the tables"
+        f"the machine crashed before the state of all views was on disk{''.join(lost)}; all views "
+        "are loaded again from the tables"
     )
 
 
@@ -39,8 +39,8 @@ def ahead_of_logs(store: Store, epoch: Epoch) -> dict[str, str]:
         for region, position in positions.items():
             if region in held and held[region].last < position:
                 found[table] = (
-                    f"table {table}, region {region}: its log ends at {held[region].last}, but "
-                    f"views had it up to {position}: the changes between are lost"
+                    f"table {table}, region {region}: its log ends at change {held[region].last}, "
+                    f"but views had all changes up to {position}: those between are lost"
                 )
     return found
 

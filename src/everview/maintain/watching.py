@@ -1,4 +1,4 @@
-"""What the maintainer tells while it works."""
+"""How a program watches the maintainer at work."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ class Epoch:
 
 
 class Watcher:
-    """Is told of each step, in the maintainer's thread; override what you need."""
+    """The maintainer calls a method at each step, in its own thread; override what you need."""
 
     def waiting(self, holder: str) -> None:
-        """Another process maintains this database; called again and again until it is done."""
+        """Another process maintains this database; called repeatedly until it has ended."""
 
     def goes_on(self) -> bool:
-        """Whether to run another epoch if there are changes; asked before each."""
+        """Whether to run another epoch if there are changes; called before each epoch."""
         return True
 
     def recovering(self, reason: str) -> None:
-        """All views are made anew, since the machine went down before their state was synced."""
+        """All views are loaded again, since the machine crashed before their state was on disk."""
 
     def loading(self, view: str, number: int, of: int) -> None:
-        """The first rows of a view are being computed; it is the number-th of `of` new views."""
+        """The load of a view begins; it is number `number` of `of` new views."""
 
     def loaded(self, view: str, seconds: float) -> None:
-        """A view has its first rows."""
+        """The load of a view has ended; readers see its rows."""
 
     def committed(self, epoch: Epoch) -> None:
-        """An epoch is visible to readers."""
+        """An epoch is committed; readers see it."""
 
     def stopped(self, view: str, reason: str) -> None:
-        """A view failed, and stays as it was."""
+        """A view failed and is stopped; its rows stay as they were."""
 
     def kept(self, view: str, reason: str) -> None:
-        """A new definition of a view failed, and the view goes on as it was."""
+        """A new definition of a view failed; the view continues with the old one."""

@@ -31,7 +31,7 @@ def run_left_out(duties: Iterable[Duty], step: Step) -> int:
         if not _has_ended(duty, step) and not duty.input.isEmpty():
             raise EngineFailed(
                 f"the engine did not run {duty.name}, so epoch {step.epoch} is not committed; "
-                "nothing is lost, and the next maintain(), or everview run, tries it again"
+                "nothing is lost, and the next `everview run` or db.maintain() repeats the epoch"
             )
     return rows
 

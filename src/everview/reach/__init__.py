@@ -1,9 +1,9 @@
 """What SQL may reach: tables and views of its database, values and ranges, and functions that only
-compute. An allow-list: whatever is not known to be harmless is refused, before an engine sees it.
+compute. These are lists of what is allowed: everything else is refused before an engine sees it.
 
-`tokens` reads a text as Spark and Sail do and knows the calls in it; `queries` checks a whole query
-by its tree, `plans` the texts in a view's plan. What Spark itself makes of a query is checked
-in `everview.reach.spark`.
+`tokens` splits a text as Spark and Sail do and checks the calls in it, `queries` checks the tree of
+a query, `plans` checks the texts in a view's plan. `everview.reach.spark` checks the plan that
+Spark makes of a query.
 """
 
 from everview.reach.plans import check_node, check_plan

@@ -1,4 +1,4 @@
-"""Queries by their text: one query, over known relations, of clauses that are known."""
+"""Checks the text of a query: it must be one query, over known relations, of known clauses."""
 
 from __future__ import annotations
 
@@ -38,15 +38,20 @@ _NO_NAMES = {"table", "stream", "values"}  # words that begin a relation of anot
 
 
 def check_query(text: str, relations: Collection[str]) -> str:
-    """The query without its comments, if it reads these relations only and calls only functions on
-    the list. Raises `OutOfReach`, `InvalidSql` if it can't be read."""
+    """Check a query and return it without comments.
+
+    Raises `OutOfReach` if it reads other relations than these, or calls a function that is not on
+    the list. Raises `InvalidSql` if it has a syntax error.
+    """
     words = tokens(text)
     plain = without_comments(text, words)
     words = [token for token in words if token.kind != Kind.COMMENT]
     statement = Statement(plain)
     quoted = {token.start for token in words if token.kind in (Kind.STRING, Kind.NAME)}
     if quoted != {one.start for one in statement.tokens if _is_quoted(plain[one.start : one.end])}:
-        raise OutOfReach(f"strings and quoted names of the query can't be told apart. {REMEDY}")
+        raise OutOfReach(
+            f"engines may read the strings and quoted names of the query differently. {REMEDY}"
+        )
     tree = statement.tree
     if not isinstance(tree, exp.Query | exp.Values):
         raise OutOfReach(f"{statement.verb[:40]} begins no query. {REMEDY}")

@@ -1,7 +1,7 @@
-"""A text as tokens, read as both Spark and Sail read it, and the functions that it calls.
+"""Splits a text into tokens as Spark and Sail do, and checks the functions that it calls.
 
-The two engines and sqlglot have a lexer each. This one knows only what all of them read alike, and
-refuses the rest: no text is a string to one of them and SQL to another.
+The two engines and sqlglot have a lexer each. This one accepts only what all of them read in the
+same way, and refuses the rest. So no text is a string to one of them and SQL to another.
 """
 
 from __future__ import annotations
@@ -61,8 +61,11 @@ _PREFIXES = {"b", "e", "n", "u", "q", "br", "rb"}
 
 
 def tokens(text: str) -> list[Token]:
-    """The tokens of a text, with its comments. Raises `OutOfReach` for what not all engines read
-    alike, `InvalidSql` for parentheses that do not match."""
+    """The tokens of a text, with its comments.
+
+    Raises `OutOfReach` if engines may read the text differently, and `InvalidSql` if parentheses do
+    not match.
+    """
     words = list(_tokens(text))
     _check_prefixes(words)
     _check_balanced(text, words)
@@ -118,7 +121,7 @@ def _check_balanced(text: str, words: Sequence[Token]) -> None:
 
 
 def shown(text: str, at: int) -> str:
-    """Where in a text something is."""
+    """A place in a text, as a message names it."""
     line = text.count("\n", 0, at) + 1
     return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
 
@@ -133,8 +136,10 @@ def without_comments(text: str, words: Sequence[Token]) -> str:
 
 
 def check_calls(text: str, words: Sequence[Token], not_calls: Collection[int] = ()) -> None:
-    """That all functions are on the list. `not_calls`: where a name begins that a list of columns
-    follows, and no arguments. Raises `OutOfReach`."""
+    """Raise `OutOfReach` if a function is not on the list.
+
+    `not_calls` has the places of names before a list of columns, which are no functions.
+    """
     for at, token in enumerate(words[:-1]):
         is_named = token.kind == Kind.NAME or (token.kind == Kind.WORD and token.text[0] > "9")
         if not is_named or words[at + 1].text != "(" or token.start in not_calls:

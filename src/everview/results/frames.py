@@ -1,8 +1,8 @@
-"""Rows as pandas and Polars frames, without loss.
+"""Convert rows to pandas and Polars frames, without loss.
 
-pandas: an integer or BOOLEAN column with NULL has one of pandas' nullable types, since a float
-would lose digits; DECIMAL and DATE are Python's objects, times have microseconds.
-Polars is not installed with Everview.
+In pandas, an integer or BOOLEAN column with NULLs gets a nullable type, since a float would lose
+digits. DECIMAL and DATE become Python objects, and times have microseconds. Polars is not installed
+with Everview.
 """
 
 from __future__ import annotations

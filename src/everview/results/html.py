@@ -17,8 +17,10 @@ _NULL = '<span style="opacity: 0.5; font-style: italic">NULL</span>'
 
 
 def html_of(thing: Any, look: Callable[[], tuple[pa.Table, int]]) -> str:
-    """What `look` gives, the first rows and how many there are, under what `thing` says of itself;
-    that alone if the rows can't be had."""
+    """HTML for a notebook: the repr of `thing`, then the rows and their number from `look`.
+
+    If `look` fails, its error takes the place of the rows.
+    """
     title = f"<div><code>{escape(repr(thing))}</code></div>"
     try:
         return f"{title}\n{html_table(*look())}"

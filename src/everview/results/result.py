@@ -1,4 +1,4 @@
-"""What a SQL statement gives back: an Arrow table that prints itself as a person would read it."""
+"""The result of a SQL statement: an Arrow table that prints itself as people read tables."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SHOWN_ROWS, SHOWN_WIDTH = 20, 40
 
 
 class Result:
-    """Rows of a query, or for a statement that returns none, a `message` of what it did; with rows,
-    what is to be said beside them.
+    """The rows of a query, or the message of a statement that returns no rows.
 
-    `count` is the number of rows returned, inserted, updated or deleted.
+    A query may have a `message` too: what a reader must know about the rows. `count` is the number
+    of rows that the statement returned, inserted, updated or deleted.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Result:
         return self._table
 
     def to_pandas(self) -> pd.DataFrame:
-        """As `everview.results.frames` says: an integer column with NULL keeps its digits."""
+        """The rows as a pandas frame, without loss: an integer column with NULLs stays integer."""
         return frames.to_pandas(self._table)
 
     def to_polars(self) -> pl.DataFrame:
@@ -78,17 +78,17 @@ class Result:
 
 
 def check_names(columns: list[str]) -> None:
-    """That rows by name have all columns: of two with one name, one would be lost."""
+    """Refuse two columns of one name, since a dict would lose one of them."""
     twice = next((name for name in columns if columns.count(name) > 1), None)
     if twice is not None:
         raise DataError(
-            f"two columns are called {twice}, and a row by name has only one; give them other "
-            "names with AS"
+            f"two columns are called {twice}, and a row as a dict can have only one of them; "
+            "rename one with AS"
         )
 
 
 def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:
-    """A bordered text table of the first rows, numbers to the right."""
+    """The first rows as a text table with borders; numbers are right-aligned."""
     head = table.slice(0, limit)
     columns = [
         _aligned([_cell(name), *cells_of(column)], is_number(column.type))
@@ -107,12 +107,12 @@ def count_rows(count: int) -> str:
 
 
 def count_unchanged(count: int, what: str = "there") -> str:
-    """What is to be said of rows that a write found as it would have made them."""
+    """Say how many rows a write left as they were, since they had these values already."""
     return f", {count:,} {'was' if count == 1 else 'were'} {what} already" if count else ""
 
 
 def display_width(text: str) -> int:
-    """Columns the text takes in a terminal: two for wide characters, none for combining ones."""
+    """How many columns of a terminal the text takes: wide characters two, combining ones none."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
@@ -132,7 +132,7 @@ def is_number(arrow: pa.DataType) -> bool:
 
 
 def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The column's values; as text where Python has none for one of them."""
+    """The values of the column, or texts if Python can't represent one of the values."""
     try:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):  # a date before the year 1, say
@@ -151,7 +151,7 @@ def cells_of(column: pa.ChunkedArray, width: int, null: None) -> list[str | None
 def cells_of(
     column: pa.ChunkedArray, width: int = SHOWN_WIDTH, null: str | None = "NULL"
 ) -> Sequence[str | None]:
-    """The column's values as text that is not wider, and what is shown for NULL."""
+    """The values of the column as texts of at most `width`, and `null` for NULL."""
     values = values_of(column)
     if is_nested(column.type):
         values = [None if value is None else format_value(value, column.type) for value in values]

@@ -138,7 +138,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if done.keys() != newest.keys() or any(done[r] > newest[r] for r in done):
             raise LogError(
                 f"table {self.options.table}: the stream has read up to {done}, but the log ends "
-                f"at {newest}; the table was made anew, so start with a new checkpointLocation"
+                f"at {newest}; the table was dropped and created again, so start with a new "
+                "checkpointLocation"
             )
 
 

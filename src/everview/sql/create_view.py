@@ -1,4 +1,4 @@
-"""What a CREATE VIEW says, read from its tokens; the query stays as it was written."""
+"""Reads a CREATE VIEW statement from its tokens; the text of the query stays as it is."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _columns(statement: Statement, at: int) -> tuple[tuple[str, ...], int]:
         if stop - start != 1:
             raise InvalidSql(
                 f"{statement.cut(start, stop) or 'nothing'} can't name a column of the view; "
-                f"write only names, (a, b), since types are the query's. {_FORM}"
+                f"write names only, (a, b), since the types come from the query. {_FORM}"
             )
     return tuple(statement.tokens[start].text for start, _ in pieces), end
 
@@ -85,7 +85,7 @@ def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
             listed = ", ".join(f"{name} = '{a}' or '{b}'" for name, (a, b) in OPTIONS.items())
             raise InvalidSql(
                 f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
-                f"({listed}), the first of which are the defaults"
+                f"({listed}); the first of each is the default"
             )
         found[name.lower()] = value
     return found, end

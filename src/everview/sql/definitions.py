@@ -55,14 +55,14 @@ def alter(context: Context, statement: Statement) -> Result:
     adds = words[3:] in (["ADD", "COLUMN"], ["ADD", "COLUMNS"])
     if words[1:2] != ["TABLE"] or not adds:
         raise UnsupportedSql(
-            f"the only change of a table is {_ALTER}; for others create a table with other "
-            "columns, then INSERT INTO it SELECT ... from this one"
+            f"the only change to a table is {_ALTER}; for other changes create a new table, then "
+            "INSERT INTO it SELECT ... from this one"
         )
     table = context.table(statement.tokens[2].text)
     columns = [_added(part) for part in _added_parts(statement)]
     table.add_columns(columns)
     names = ", ".join(column.name for column in columns)
-    return Result(message=f"table {table.name}: added {names}, NULL in the rows that are there")
+    return Result(message=f"table {table.name}: added {names}, which is NULL in existing rows")
 
 
 def drop(context: Context, statement: Statement) -> Result:
@@ -95,7 +95,7 @@ def describe(context: Context, statement: Statement) -> Result:
         view = context.view(name)
         return _described(view.schema, view.key, f"{view.name} is a view: {view.sql}")
     schema = context.store.describe(name)
-    only = "append-only: its rows are neither changed nor deleted" if schema.append_only else ""
+    only = "append-only: rows can't be changed or deleted" if schema.append_only else ""
     return _described(schema.arrow, schema.key, only)
 
 
@@ -125,7 +125,7 @@ def table_name(table: exp.Expr) -> str:
     """The name of a table that must be one of ours."""
     if not isinstance(table, exp.Table) or table.args.get("db"):
         shown = table.sql(dialect="spark")
-        raise UnsupportedSql(f"{shown}: a table has a name of one part, without a database")
+        raise UnsupportedSql(f"{shown}: write the name of a table without a database and a dot")
     return table.name
 
 

@@ -23,15 +23,15 @@ def explain(context: Context, view: str, analyze: bool = False) -> Document:
     words = view.split(maxsplit=1)
     if len(words) == 2 and words[0].upper() in ("SELECT", "WITH", "FROM", "VALUES"):
         raise UnsupportedSql(
-            "a query is explained as the view it would be: write CREATE MATERIALIZED VIEW name "
-            "AS, and then the query"
+            "EXPLAIN works for views; write CREATE MATERIALIZED VIEW name AS before the query to "
+            "see how it would be maintained"
         )
     if len(words) < 2 or words[0].upper() != "CREATE":
         return context.view(view).explain(analyze)
     if analyze:
         raise UnsupportedSql(
-            "ANALYZE shows what epochs of a view took, and one that is not created has none; "
-            "explain it without ANALYZE"
+            "ANALYZE shows the work of a view's last epochs, and a view that is not created has "
+            "none; explain it without ANALYZE"
         )
     return _expected(context, define(context, CreateView.of(only(view))))
 

@@ -1,7 +1,7 @@
 """CREATE [OR REPLACE] VIEW and ALTER VIEW ... RENAME TO.
 
-A view's document has its plan, in which the plans of views that it reads are inlined. So when one
-is replaced, those that read it are planned anew from their queries, and replaced with it.
+A view's record contains its plan, and that plan contains the plans of the views that it reads. So
+when a view is replaced, Everview also plans and replaces the views that read it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import Any
 
+from everview.advice import how_to_maintain
 from everview.catalog import (
     REPLACEMENTS,
     VIEWS,
@@ -67,14 +68,16 @@ def _created(context: Context, creation: CreateView) -> Result:
         over = ", ".join([*view.tables, *view.views.values()]) or "constants"
         if token is None or not creation.replaces or context.store.catalog.get(key) is None:
             store_views(context.store, {key: view}, token, created=view.name)
-            return Result(message=f"view {view.name} created over {over}; maintain() loads it")
+            return Result(
+                message=f"view {view.name} created over {over}; {how_to_maintain()} loads it"
+            )
         changed = _with_readers(context, view)
         _replace(context, changed, token)
     readers = list(changed)[1:]
     others = f", and with it {', '.join(readers)}" if readers else ""
     return Result(
-        message=f"view {view.name} is to be replaced{others}, over {over}; maintain() loads the "
-        "new definition and then puts it in place"
+        message=f"view {view.name} will be replaced{others}, over {over}; {how_to_maintain()} "
+        "loads the new definition and puts it in place"
     )
 
 
@@ -117,8 +120,7 @@ def define(context: Context, creation: CreateView) -> ViewRecord:
         view = _planned(context, name, creation.consistency, creation.definition, views)
     except RecursionError:
         raise UnsupportedSql(
-            f"view {name} has too many joins or subqueries inside one another to be planned; join "
-            "fewer of them"
+            f"view {name} nests too many joins or subqueries to be planned; use fewer of them"
         ) from None
     _check_readable(context, name, view.views.values())
     return view
@@ -152,8 +154,8 @@ def _planned(
     over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
     if definition.is_full and over:
         raise UnsupportedSql(
-            f"a view that is refreshed in full reads tables only, not the view {next(iter(over))}; "
-            "write that view's query instead, in a WITH"
+            f"a view WITH (refresh = 'full') can read tables only, not the view "
+            f"{next(iter(over))}; put the query of that view into a WITH clause instead"
         )
     asked = inline_views(found.plan, plans)
     improved = found.plan if definition.is_full else _improved(context, found.plan, named)
@@ -181,8 +183,8 @@ def _check_size(plan: Node) -> None:
     size = jobs([plan]).largest
     if size > MOST_AT_ONCE:
         raise UnsupportedSql(
-            f"an epoch would run {size:,} operators at once, and up to {MOST_AT_ONCE} can be; have "
-            "fewer parts in its UNIONs, counted with all that they read"
+            f"an epoch of this view would run {size:,} operators at once, and the limit is "
+            f"{MOST_AT_ONCE}; use fewer parts in its UNIONs, and count all that each part reads"
         )
 
 
@@ -202,8 +204,8 @@ def _check_readable(context: Context, name: str, over: Iterable[str]) -> None:
             raise UnsupportedSql(f"view {name} would read itself, through view {view}")
         if context.store.catalog.get(REPLACEMENTS[view]) is not None:
             raise InUse(
-                f"view {view} is being replaced; try again when its new definition is in place, "
-                "after the next maintain()"
+                f"view {view} is being replaced; {how_to_maintain()} puts its new definition in "
+                "place, then try again"
             )
 
 
@@ -300,7 +302,7 @@ def rename(context: Context, statement: Statement, at: int) -> Result:
                 changes |= {key_: None, REPLACEMENTS[other.view.name]: other}
         created = None if new.lower() == old.lower() else new
         store_views(context.store, changes, token, created)
-    return Result(message=f"view {old} is now {new}")
+    return Result(message=f"view {old} is now called {new}")
 
 
 def _renamed(view: ViewRecord, old: str, new: str) -> ViewRecord:

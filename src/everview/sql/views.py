@@ -17,9 +17,9 @@ from everview.sql.explaining import explain
 from everview.sql.planning import create, rename, views_over
 
 _FORMS = (
-    "of views there are CREATE [OR REPLACE] MATERIALIZED VIEW name [(column, ...)] AS query, ALTER "
-    "VIEW name RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN [ANALYZE] name, "
-    "EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
+    "the statements about views are CREATE [OR REPLACE] MATERIALIZED VIEW name [(column, ...)] AS "
+    "query, ALTER VIEW name RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN "
+    "[ANALYZE] name, EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
 )
 
 
@@ -87,7 +87,7 @@ def _name(statement: Statement, words: list[str], at: int = 1) -> str:
 def _drop(context: Context, statement: Statement, at: int) -> Result:
     name, cascade = _dropped(context, statement, at)
     if name is None:
-        return Result(message="there was no such view")
+        return Result(message="there is no such view")
     with alone(context.store) as token:  # so that nobody plans another over them
         gone = [name, *views_over(context, name)]
         if len(gone) > 1 and not cascade:

@@ -1,8 +1,8 @@
 """INSERT, UPDATE and DELETE.
 
-The engine evaluates what there is to evaluate; what it gives back is put and deleted like any other
-rows. A number assigned to a DECIMAL is rounded to its scale, half up; everything else must fit as
-it is, with CAST where a type is to change. INSERT replaces rows with the same key, as put does.
+The engine evaluates queries and conditions; the resulting rows are put and deleted as usual. A
+number for a DECIMAL column is rounded to its scale, half up. Every other value must fit as it is; a
+query may use CAST. INSERT replaces rows with the same key, as `put` does.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _tree(statement: Statement, kind: type[exp.Expr], form: str) -> Any:
 
 
 def _has_more(tree: exp.Expr, *known: str) -> bool:
-    """Whether the statement has clauses other than these, which must not be passed over."""
+    """Whether the statement has other clauses than these; ignoring them would be wrong."""
     return any(value for name, value in tree.args.items() if name not in known)
 
 
@@ -220,7 +220,7 @@ def _taken(schema: TableSchema, key: tuple[Any, ...]) -> DataError:
 def _fit(
     schema: TableSchema, columns: list[Column], values: list[pa.ChunkedArray], place: str
 ) -> pa.Table:
-    """An engine's columns as rows of the table."""
+    """Convert columns from the engine to rows of the table."""
     rounded = [_rounded(given, column.type) for given, column in zip(values, columns, strict=True)]
     table = pa.table(rounded, names=[column.name for column in columns])
     return rows_to_arrow(schema, table, f"{place}, row {{}}".format)

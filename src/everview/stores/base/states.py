@@ -21,8 +21,8 @@ import pyarrow as pa
 from everview.stores.work import ShardWork, Tally
 
 SUSPECT = (
-    "the machine went down before the state of all views was on disk, so they may lack changes; "
-    "everview run DB --once, or db.maintain(), makes them anew from the tables"
+    "the machine crashed before the state of all views was on disk, so they may lack changes; "
+    "the next `everview run DB --once` or db.maintain() loads them again from the tables"
 )
 
 

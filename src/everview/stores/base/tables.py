@@ -43,8 +43,8 @@ BATCH_ROWS = 8_192
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What a write did: rows changed, the last sequence it wrote in each region it changed, and how
-    many rows were there already as they were put."""
+    """The result of a write: `rows` that changed, the last sequence in each region that changed,
+    and `unchanged` rows, which had these values already."""
 
     rows: int
     sequences: Mapping[int, int]
@@ -53,7 +53,7 @@ class WriteReport:
 
 @dataclass(frozen=True)
 class LogRange:
-    """The changes a region's log holds: sequences first..last; empty when first > last."""
+    """The changes in the log of a region: sequences first..last; none if first > last."""
 
     first: int
     last: int
@@ -158,7 +158,7 @@ def check_consumer(name: Any) -> None:
     if not 1 <= len(text) <= LONGEST_NAME or text.decode() != name:
         raise LogError(f"{name!r} can't name a consumer; use text of 1 to {LONGEST_NAME} bytes")
     if name == OF_VIEWS:
-        raise LogError(f"the consumer {name!r} is that of all views; choose another name")
+        raise LogError(f"{name!r} is the name of the consumer of all views; choose another name")
 
 
 class TableReader(ABC):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
+from everview.advice import how_to_read_view
 from everview.catalog import (
     EPOCH,
     LEASE,
@@ -64,7 +65,7 @@ class EmbeddedCatalog(Catalog):
         return self.environment.dbs[0]
 
     def layout(self, table: str) -> Layout:
-        """The table as defined now."""
+        """The layout of a table as it is defined now. Raises `TableNotFound`."""
         with self.environment.reading() as txn:
             return self._layout_in(txn, table)
 
@@ -83,7 +84,10 @@ class EmbeddedCatalog(Catalog):
             return sorted(schema.name for schema in self._all(txn))
 
     def create(self, schema: TableSchema, make: Callable[[Layout], None]) -> None:
-        """Define a table when `make` has made its files. Raises `TableExists`."""
+        """Let `make` create the files of a table, then store its definition, in one transaction.
+
+        Raises `TableExists` if a table or view has the name.
+        """
         key = _document_key(schema.name)
 
         def define(txn: lmdb.Transaction) -> None:
@@ -104,7 +108,10 @@ class EmbeddedCatalog(Catalog):
         self.environment.sync()
 
     def change(self, table: str, change: Callable[[TableSchema], TableSchema]) -> None:
-        """Change the definition of an existing table, as it is now, in one transaction."""
+        """Apply `change` to the current definition of a table, in one transaction.
+
+        Raises `TableNotFound`.
+        """
         key = _document_key(table)
 
         def store(txn: lmdb.Transaction) -> None:
@@ -119,8 +126,10 @@ class EmbeddedCatalog(Catalog):
         self.environment.sync()
 
     def drop(self, table: str) -> None:
-        """Forget a table and remove its files, and those of drops that did not finish. Raises
-        `InUse` if a view reads it."""
+        """Delete the definition of a table, then its files and those of unfinished drops.
+
+        Raises `TableNotFound`, and `InUse` if a view reads the table.
+        """
 
         def forget(txn: lmdb.Transaction) -> set[str]:
             readers = self._readers(txn, table)
@@ -141,7 +150,7 @@ class EmbeddedCatalog(Catalog):
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
     def _readers(self, txn: lmdb.Transaction, table: str) -> list[str]:
-        """The views that read a table, or are about to."""
+        """The views that read a table, also through a definition that is not in place yet."""
         views = [*self._records_of(txn, VIEWS).values()]
         views += [one.view for one in self._records_of(txn, REPLACEMENTS).values()]
         return [view.name for view in views if table.lower() in map(str.lower, view.tables)]
@@ -224,7 +233,7 @@ class EmbeddedCatalog(Catalog):
         txn.put(key, json.dumps(document, sort_keys=True).encode(), db=self._documents)
 
     def _get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
-        """A stored text; there is none under a key that is longer than LMDB's may be."""
+        """The bytes stored under a key, or None; LMDB would fail on a key that is too long."""
         return txn.get(key, db=self._documents) if len(key) <= LONGEST else None
 
     def _parse(self, document: bytes) -> Layout:
@@ -254,8 +263,8 @@ class EmbeddedCatalog(Catalog):
         if (view := self._record_in(txn, VIEWS[table])) is not None:
             name = view.name
             return TableNotFound(
-                f"{name} is a view and not a table; read it with SELECT or db.view({name!r}), and "
-                f"write to the tables it reads: {', '.join(view.tables) or 'it reads none'}"
+                f"{name} is a view, not a table; read it with {how_to_read_view(name)}, and write "
+                f"to the tables that it reads: {', '.join(view.tables) or 'it reads none'}"
             )
         names = sorted(schema.name for schema in self._all(txn))
         views = sorted(view.name for view in self._records_of(txn, VIEWS).values())
@@ -270,5 +279,5 @@ def _document_key(table: str) -> bytes:
 
 
 def _encoded(name: str) -> bytes:
-    """The name's bytes; nothing has a name that is not Unicode, but one may look for it."""
+    """The bytes of a name. A user may look for a name that is not valid Unicode; none is stored."""
     return name.encode("utf-8", "surrogatepass")

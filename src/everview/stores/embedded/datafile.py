@@ -85,12 +85,13 @@ class DataFile:
         home = self._home.path
         if self._home.is_lost:
             return DatabaseClosed(
-                f"{home} was deleted, moved or replaced since this process opened it; nothing more "
-                "is read or written there. Open the database that is meant"
+                f"{home} was deleted, moved or replaced since this process opened it; this handle "
+                "reads and writes nothing more. Open the database again, at its new path if it "
+                "moved"
             )
         is_state = self._directory.startswith(os.path.join(home, "state", ""))
         remedy = (
-            f"have its view made anew, with everview verify {home} --repair"
+            f"load its view again, with `everview verify {home} --repair`"
             if is_state
             else "restore it from a copy"
         )

@@ -139,8 +139,8 @@ class Environment:
                 raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
             if any(os.strerror(code) in str(error) for code in (errno.EACCES, errno.EPERM)):
                 raise DatabaseError(
-                    f"{self.path} can't be opened: {error}; also who only reads a database writes "
-                    "its lock files: get the right to write there, or read a copy"
+                    f"{self.path} can't be opened: {error}; also a reader writes the lock files of "
+                    "a database: get the right to write there, or read a copy"
                 ) from error
             if os.strerror(errno.EROFS) in str(error):
                 raise DatabaseError(
@@ -448,8 +448,8 @@ class Environment:
                 with suppress(OSError), open(os.path.join(self.path, SYNC_FAILED), "w") as note:
                     note.write(str(error))
                 raise WriteError(
-                    f"{self.path} could not be synced: {error}. What was written is there, but may "
-                    "not survive a crash of the machine."
+                    f"{self.path} could not be synced: {error}. The data is written, but may not "
+                    "survive a crash of the machine."
                 ) from error
             with suppress(OSError):
                 os.unlink(os.path.join(self.path, SYNC_FAILED))

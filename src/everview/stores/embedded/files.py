@@ -1,8 +1,13 @@
-"""The directory of a database: what it holds, and which version of the format wrote it.
+"""The directory of a database: what is in it, and which version of the format wrote it.
 
-FORMAT          "everview 4": the format, locked (shared) by every process that uses it
-catalog/        table definitions, an LMDB environment
-tables/000001/0 region 0 of the first table, an LMDB environment; and so on
+FORMAT              the text "everview 4"; every process that uses the database holds a shared lock
+catalog/            definitions and other documents, an LMDB environment
+tables/000001/0     region 0 of the first table, an LMDB environment; and so on
+state/5f0c…/12      shard 12 of the state of an operator or view, an LMDB environment; and so on
+pins/4711.1a2b3c4d  a pin that process 4711 holds, JSON
+MAINTAINER.1        the lease with token 1: the process that maintains views locks this file
+RUNNER.1            the same for `everview run`, which holds it between epochs too
+*.wanted            a process that waits for the lease locks this file
 """
 
 from __future__ import annotations
@@ -19,10 +24,11 @@ _NAME = "FORMAT"
 
 
 def open_directory(path: str, create: bool, make_catalog: Callable[[], None]) -> int:
-    """Make sure `path` is a database of our format; returns a file that locks it, to be closed.
+    """Check that `path` is a database in our format and lock it against a change of format.
 
-    A process that changes the format must hold the lock alone, so versions never mix. With
-    `create`, a directory without FORMAT becomes a database when its catalog has been made.
+    Returns the locked file, which the caller closes. With `create`, makes a database in a new or
+    empty directory: first its catalog, then FORMAT. Raises `NotADatabase`, `FormatMismatch`, and
+    `DatabaseError` while another process changes the format.
     """
     if create:
         _create(path, make_catalog)
@@ -65,7 +71,10 @@ class Home:
 
 
 def identity(path: str) -> tuple[int, int] | None:
-    """What tells a database from one that is made in its place; None if there is none."""
+    """Device and inode of FORMAT, which differ if another database takes the place of this one.
+
+    None if there is no database.
+    """
     try:
         return identity_of(os.path.join(path, _NAME))
     except OSError:
@@ -130,7 +139,7 @@ def _create(path: str, make_catalog: Callable[[], None]) -> None:
 
 
 def _put_in_place(draft: str, file: str) -> None:
-    """Give a file its name, unless there is one by now: who opened that must find it again."""
+    """Rename the draft, unless another process was faster: its FORMAT may be open already."""
     try:
         os.link(draft, file)
     except FileExistsError:

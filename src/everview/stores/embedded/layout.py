@@ -43,7 +43,9 @@ class Layout:
     def _newer_rows(self) -> TableCodec:
         now = self._now()
         if now.directory != self.directory:
-            raise Outdated(f"table {self.schema.name} was made anew meanwhile; read it again")
+            raise Outdated(
+                f"table {self.schema.name} was dropped and created again meanwhile; read it again"
+            )
         return now.rows
 
     def encode_keys(self, table: pa.Table | pa.RecordBatch) -> pa.BinaryArray:
@@ -96,9 +98,9 @@ class Layout:
         """Raises `Outdated` if rows or keys have not the columns that are wanted."""
         if given.schema.names != wanted.names or given.schema.types != wanted.types:
             raise Outdated(
-                f"table {self.schema.name} has columns {', '.join(wanted.names)} of other types or "
-                f"order than what was given ({', '.join(given.schema.names)}); it may have been "
-                "made anew meanwhile: write again"
+                f"table {self.schema.name} has the columns {', '.join(wanted.names)}, and these "
+                f"rows or keys were made for {', '.join(given.schema.names)}, or for other types; "
+                "someone may have dropped the table and created it again: write again"
             )
 
     def encode_row(self, row: pa.Table) -> bytes:

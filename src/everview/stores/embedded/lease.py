@@ -175,8 +175,8 @@ def _opened(path: str | Path) -> int:
             raise too_many_files(str(path)) from error
         if error.errno == errno.ENOENT:
             raise Damaged(
-                f"{os.path.dirname(path)} is gone; if it was a view's state, have the view made "
-                "anew, with everview verify DB --repair"
+                f"{os.path.dirname(path)} is missing; if it was the state of a view, load the view "
+                "again with `everview verify DB --repair`"
             ) from error
         raise
 

@@ -89,8 +89,8 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
         while not self._open(views, tables):
             if time.monotonic() > deadline:
                 raise DatabaseError(
-                    f"{store.path} changed again and again while it was being opened at one epoch, "
-                    f"for {PATIENCE:.0f} seconds; pin fewer views and tables"
+                    f"{store.path} changed so often that no single epoch could be pinned within "
+                    f"{PATIENCE:.0f} seconds; pin fewer views and tables"
                 )
         if max_age is not None:
             self._hold.end_after(max_age)
@@ -216,8 +216,8 @@ class Hold:
         with self._lock:
             if self._is_over:
                 raise PinExpired(
-                    f"this pin has reached its greatest age, {self._max_age:g} seconds, and is "
-                    "closed; pin again, or for longer with max_age"
+                    f"this pin has reached its limit of {self._max_age:g} seconds and has ended; "
+                    "open a new pin, with a larger max_age if you need it for longer"
                 )
             self._users += 1
         try:

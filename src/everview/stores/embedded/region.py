@@ -268,7 +268,7 @@ class Region:
         if after > held.last:
             raise LogError(
                 f"table {self.layout.schema.name}, region {self.number} has no sequence {after} "
-                f"yet, its newest is {held.last}; was the table made anew?"
+                f"yet, its newest is {held.last}; was the table dropped and created again?"
             )
         upto = held.last if upto is None else min(upto, held.last)
         return log.read(txn, self._log, after, upto, rows)

@@ -148,7 +148,10 @@ class EmbeddedShard(Shard):
         """The epoch applied last; raises `Superseded` if that is a later one."""
         applied = self._number(txn, _APPLIED)
         if applied is not None and applied > epoch:
-            raise Superseded(f"epoch {epoch} comes after {applied}: another maintainer ran it")
+            raise Superseded(
+                f"epoch {epoch} is refused, since the shard has applied epoch {applied}: another "
+                "maintainer took over"
+            )
         return applied
 
     def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:

@@ -51,7 +51,9 @@ class EmbeddedSnapshot(Snapshot):
         if not self._open:
             raise LogTrimmed(f"this snapshot of {self._table} was closed; take a new one")
         if not self._store.is_current(self._layout):
-            raise LogTrimmed(f"table {self._table} was made anew; take a new snapshot")
+            raise LogTrimmed(
+                f"table {self._table} was dropped and created again; take a new snapshot"
+            )
         columns = self._layout.schema.names if columns is None else columns
         return self._store.scan(
             self._table, columns, where, start, stop, region, batch_rows, ordered, self.positions

@@ -114,5 +114,5 @@ def _punch_hole(file: int, start: int, length: int, path: str) -> None:
         why = os.strerror(ctypes.get_errno())
         raise DatabaseError(
             f"the file system can't take space back from {path}: {why}. A copy made with "
-            "`cp --sparse=always -r`, while nobody uses the database, has what is needed alone"
+            "`cp --sparse=always -r`, while nobody uses the database, takes only what it needs"
         )

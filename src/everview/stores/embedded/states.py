@@ -157,7 +157,7 @@ def hand_over(path: str) -> None:
             with suppress(OSError):
                 Path(note).write_text(str(error))
             raise WriteError(
-                f"{directory} could not be synced: {error}. What was written is there, but may not "
+                f"{directory} could not be synced: {error}. The data is written, but may not "
                 "survive a crash of the machine."
             ) from error
         with suppress(OSError):

@@ -82,11 +82,13 @@ class EmbeddedStore(EmbeddedReader, Store):
         readonly: bool = False,
     ) -> None:
         if durability not in DURABILITIES:
-            raise DatabaseError(f"durability is one of {DURABILITIES}, not {durability!r}")
+            raise DatabaseError(f"durability must be one of {DURABILITIES}, not {durability!r}")
         if create and readonly:
             raise DatabaseError("a database can't be created with readonly=True; leave one out")
         if map_size is not None and map_size < SMALLEST_MAP:
-            raise DatabaseError(f"map_size is {SMALLEST_MAP:,} bytes or more, not {map_size:,}")
+            raise DatabaseError(
+                f"map_size must be at least {SMALLEST_MAP:,} bytes, not {map_size:,}"
+            )
         self.path = os.path.abspath(path)
         self.durability = durability
         self._map_size = map_size or MAP_SIZE

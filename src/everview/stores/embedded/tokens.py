@@ -9,6 +9,6 @@ def check_token(token: int, newest: int) -> None:
     """Raises `Superseded` for a token that is not the newest."""
     if token < newest:
         raise Superseded(
-            f"another maintainer took over (lease {newest}, this one had {token}); nothing of this "
-            "was written, and the other goes on from where this one was"
+            f"another maintainer took over (it has lease {newest}, this one had lease {token}); "
+            "this write was refused, and the other maintainer continues"
         )

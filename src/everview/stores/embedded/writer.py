@@ -168,8 +168,8 @@ class Writer:
     def _partial(self, error: Exception, applied: dict[int, int]) -> PartialWrite:
         written = ", ".join(map(str, sorted(applied)))
         return PartialWrite(
-            f"table {self._layout.schema.name}: what belongs into region {written} was written and "
-            f"stays, the rest of this write was not: {error}. The same write again completes it.",
+            f"table {self._layout.schema.name}: the rows of region {written} are written and stay, "
+            f"the other rows of this write are not: {error}. Repeat the write to complete it.",
             applied,
         )
 
