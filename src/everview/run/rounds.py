@@ -200,7 +200,7 @@ class Program:
     ) -> DataFrame:
         """What the engine computes, one row or one group after another."""
         if isinstance(node, Filter):
-            return frame.where(asked(self._session, node.condition))
+            return frame.where(self._open(asked(self._session, node.condition)))
         placed = self._named([WEIGHT] if distribution(node) is None else [WEIGHT, SHARD])
         if isinstance(node, Generate):
             fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
@@ -218,6 +218,18 @@ class Program:
         if isinstance(node, Project) or node.rows_stay:
             return frame.select(*self._named(fixed), *made, *placed)
         return frame.groupBy(*self._named([*node.input.groups, WEIGHT])).agg(*made)
+
+    def _open(self, condition: str) -> Any:
+        """A condition of which no optimizer can say that it is never true, as for all it knows a
+        weight may be NULL.
+
+        Sail moves a condition that is `false`, and so uses no column, below Python functions: they
+        would run, be given no rows, and note their end. Spark leaves such functions out, for which
+        there are duties.
+        """
+        if isinstance(self._session, SparkSession):
+            return condition
+        return self._f.expr(condition) | self._f.col(WEIGHT).isNull()
 
     def _named(self, names: Iterable[str]) -> list[Any]:
         """Columns by name. Names and not texts, wherever it can be: a text is parsed in every
