@@ -406,9 +406,25 @@ class Program:
         names = self._named(column.name for column in columns)
         if lies(node, by):
             names += self._named([SHARD])
-            return self._shaped(frame.select(*names), (*columns, SHARDED)), self._tasks_of(node)
+            frame = self._shaped(frame.select(*names), (*columns, SHARDED))
+            if not self._deals_out(node):
+                return frame, self._tasks_of(node)
+            return self._shuffled(frame), self._most_tasks
         frame = frame.select(*names, self._shard(by))
         return self._shuffled(self._shaped(frame, (*columns, SHARDED))), self._most_tasks
+
+    def _deals_out(self, node: Node) -> bool:
+        """Whether rows of one shard may be in several tasks though they lie in shards: to have work
+        for all cores, Sail deals out batches before it filters or computes. The tasks would take
+        each other's place in the state."""
+        if isinstance(self._session, SparkSession):
+            return False
+        while node.identity not in self._tasks:
+            chooses = isinstance(node, Project) and all(unquoted(t) != t for t in node.expressions)
+            if not chooses:
+                return True
+            (node,) = node.inputs()
+        return False
 
     def _tasks_of(self, node: Node) -> int:
         """In how many tasks the rows of a node are that lie in shards."""
