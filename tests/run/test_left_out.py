@@ -195,14 +195,18 @@ def test_an_operator_that_is_skipped_once_is_run_alone(
     assert rows(pairs, "sums") == [(0, 208)]
 
 
-def test_views_from_before_operators_noted_their_end_are_made_anew(pairs: ev.Database) -> None:
+@pytest.mark.parametrize("mark", [{}, {"noted": True}])
+def test_views_whose_state_may_lack_rows_are_made_anew(
+    pairs: ev.Database, mark: dict[str, bool]
+) -> None:
+    """Those from before operators noted their end, and from before an end meant all rows."""
     create(pairs, sums="SELECT k2, sum(k1) AS total FROM t GROUP BY k2")
     pairs.maintain()
     document = pairs.store.document("view/sums")
     assert document is not None
     old = {name: value for name, value in document.items() if name != "noted"}
     with alone(pairs.store) as token:
-        pairs.store.store_documents({"view/sums": old}, token)
+        pairs.store.store_documents({"view/sums": old | mark}, token)
     assert pairs.maintain().loaded == ["sums"]
     assert pairs.maintain().loaded == []
     assert rows(pairs, "sums") == [(0, 3)]

@@ -63,6 +63,7 @@ View = dict[str, Any]
 FAILURES = (SqlError, DataError, Damaged)  # of a view; the others go on
 TRIM_EVERY = 20  # epochs
 KEPT_SECONDS = 600.0
+NOTED = 2  # greater than what views have of which state may lack rows
 
 
 @dataclass
@@ -159,12 +160,12 @@ def _stop_ahead(store: EmbeddedStore, token: int, report: Report) -> None:
 
 
 def _reload_doubtful(store: EmbeddedStore, token: int) -> None:
-    """Have views made anew that were loaded before every operator had to note its end: one that an
-    engine left out would have no state."""
+    """Have views made anew that were loaded before every operator had to note its end, or when one
+    could note it though Sail had taken its rows away: their state may lack rows."""
     doubtful = {
         key: anew(view)
         for key, view in store.documents("view/").items()
-        if view["status"] == "live" and not view.get("noted")
+        if view["status"] == "live" and view.get("noted") != NOTED
     }
     if doubtful:
         store.store_documents(doubtful, token)
@@ -335,7 +336,7 @@ def _put_in_place(store: EmbeddedStore, token: int, views: list[View]) -> None:
     changes: dict[str, View | None] = {}
     live = {
         "status": "live",
-        "noted": True,
+        "noted": NOTED,
         "loaded_at": (store.document("epoch") or epoch_document(1, {}, 0))["number"],
     }
     for view in views:
