@@ -88,6 +88,23 @@ def test_other_conditions_that_are_never_true(pairs: ev.Database, on: str) -> No
     assert rows(pairs, "number") == [(4,)]
 
 
+@pytest.mark.parametrize("few", [0, 20_000])
+def test_a_condition_that_an_engine_folds_takes_no_rows_from_the_join_below_it(
+    either: ev.Database, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sail makes `false` of two equalities, and moves that to the rows that the join is to get."""
+    monkeypatch.setattr(workers, "FEW_CHANGES", few)
+    create(either, a_stacked=f"{SHOWN} t.k1 = 1 AND t.k1 = 2", below=BELOW)
+    assert either.maintain().failed == {}
+    either.sql("INSERT INTO t VALUES (3, 0)")
+    assert either.maintain().failed == {}
+    assert rows(either, "below") == [(1, 0, 4), (2, 0, 4), (3, 0, 4)]
+    either.sql("DELETE FROM u WHERE k = 4")
+    assert either.maintain().failed == {}
+    alone_of_t = [(1, 0, None), (2, 0, None), (3, 0, None)]
+    assert rows(either, "a_stacked") == rows(either, "below") == alone_of_t
+
+
 def test_a_view_whose_join_can_have_no_pairs_keeps_no_join(pairs: ev.Database) -> None:
     create(pairs, stacked=f"{SHOWN} 1 = 0", nothing="SELECT k1 FROM t WHERE k2 > 0 AND 1 = 0")
     pairs.maintain()
@@ -178,10 +195,12 @@ def test_an_operator_that_is_skipped_once_is_run_alone(
     assert rows(pairs, "sums") == [(0, 208)]
 
 
-def test_views_from_before_operators_noted_their_end_are_made_anew(pairs: ev.Database) -> None:
+@pytest.mark.parametrize("noted", [0, 1])
+def test_views_whose_state_may_lack_rows_are_made_anew(pairs: ev.Database, noted: int) -> None:
+    """Those from before operators noted their end, and from before an end meant all rows."""
     create(pairs, sums="SELECT k2, sum(k1) AS total FROM t GROUP BY k2")
     pairs.maintain()
-    change_record(pairs, "sums", noted=False)
+    change_record(pairs, "sums", noted=noted)
     assert pairs.maintain().loaded == ["sums"]
     assert pairs.maintain().loaded == []
     assert rows(pairs, "sums") == [(0, 3)]

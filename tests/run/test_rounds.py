@@ -10,6 +10,9 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
+from everview.programs import step
+from everview.sql import planning
+from everview.stores.embedded import shard
 from everview.stores.embedded.shard import EmbeddedShard
 
 
@@ -36,3 +39,30 @@ def test_each_shard_is_loaded_once(
         assert db.view("added").to_arrow().to_pylist() == [{"s": 3}]
         assert db.view("middle").to_arrow().to_pylist() == [{"m": 1.0}]
     assert len(loaded) == len(set(loaded)) > 4
+
+
+@pytest.mark.parametrize(("few", "shards"), [(20_000, (12, 6)), (0, (12,))])
+def test_rows_of_a_shard_that_come_in_many_batches_are_filtered_in_one_task(
+    engine: Engine,
+    spark: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few: int,
+    shards: tuple[int, ...],
+) -> None:
+    """Sail deals out batches to all cores before it filters them. With one shard there are fewer
+    tasks than cores also where rows are spread."""
+    monkeypatch.setattr(shard, "_READ", 4)  # rows in a batch
+    monkeypatch.setattr(step, "FEW_CHANGES", few)
+    monkeypatch.setattr(planning, "_shards", lambda context: shards)
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db.engines.use(engine)
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY)")
+        db.table("t").put([{"k": k} for k in range(40)])
+        numbered = "SELECT k, row_number() OVER (ORDER BY k) AS n FROM t"
+        db.sql(f"CREATE MATERIALIZED VIEW numbered AS {numbered}")
+        db.maintain()
+        first = f"SELECT k FROM ({numbered}) WHERE n > 10 ORDER BY n LIMIT 25"
+        db.sql(f"CREATE MATERIALIZED VIEW some AS {first}")
+        assert db.maintain().failed == {}
+        assert [row["k"] for row in db.view("some").scan()] == list(range(10, 35))

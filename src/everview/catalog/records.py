@@ -15,6 +15,7 @@ from everview.plan.nodes import Node, Order, node_of
 Document = dict[str, Any]
 Positions = Mapping[str, Mapping[int, int]]  # by table and region: the sequence of a change
 NEW, LIVE, STOPPED = "new", "live", "stopped"
+NOTED = 2  # see ViewRecord
 ROWS = "view"  # stands for the rows of a view among the identities of its operators
 
 
@@ -74,8 +75,8 @@ class ViewRecord:
     how many columns they had. `views` are the names of the views it reads, by what its query calls
     them. `states` tells for each operator, by identity, where its state is, and under `ROWS` where
     the view's rows are. `positions` and `stopped_at` are what a stopped view has. `loaded_at` is
-    the epoch it was loaded at. A view is `noted` if each of its operators noted the end of its
-    load. While it is `rebuilding`, it has no rows to read.
+    the epoch it was loaded at. `noted` tells how its operators noted the end of its load: state may
+    lack rows if that is less than `NOTED`. While it is `rebuilding`, it has no rows to read.
     """
 
     name: str
@@ -95,7 +96,7 @@ class ViewRecord:
     stopped_at: int | None = None
     positions: Positions | None = None
     loaded_at: int = 0
-    noted: bool = False
+    noted: int = 0
     rebuilding: bool = False
 
     @cached_property
@@ -135,7 +136,7 @@ class ViewRecord:
 
     def live(self, epoch: int) -> ViewRecord:
         """The view once it is loaded."""
-        return replace(self, status=LIVE, noted=True, loaded_at=epoch, rebuilding=False)
+        return replace(self, status=LIVE, noted=NOTED, loaded_at=epoch, rebuilding=False)
 
     def stopped(self, epoch: int, positions: Positions, error: str) -> ViewRecord:
         """The view as it was at an epoch, with why it stays there; epoch 0: it was never loaded."""
@@ -195,7 +196,7 @@ class ViewRecord:
             stopped_at=document.get("stopped_at"),
             positions=None if positions is None else _positions_from_json(positions),
             loaded_at=document.get("loaded_at", 0),
-            noted=document.get("noted", False),
+            noted=int(document.get("noted", 0)),
             rebuilding=document.get("rebuilding", False),
         )
 

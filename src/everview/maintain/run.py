@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 
 from everview.catalog import EPOCH, INTENT, NO_EPOCH, VIEWS, WAITING, Waiting
+from everview.catalog.records import NOTED
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, EverviewError
 from everview.maintain.epochs import run_epochs
@@ -88,12 +89,12 @@ def _stop_ahead(maintainer: Maintainer) -> None:
 
 
 def _reload_doubtful(maintainer: Maintainer) -> None:
-    """Have views made anew that were loaded before every operator had to note its end: one that
-    an engine left out would have no state."""
+    """Have views loaded again that were loaded before every operator had to note its end, or when
+    one could note it though Sail had taken its rows away: their state may lack rows."""
     doubtful = {
         key: view.anew()
         for key, view in maintainer.store.catalog.all(VIEWS).items()
-        if view.is_live and not view.noted
+        if view.is_live and view.noted < NOTED
     }
     if doubtful:
         maintainer.store.catalog.write(doubtful, maintainer.token)

@@ -201,7 +201,7 @@ class Program:
     ) -> DataFrame:
         """What the engine computes, one row or one group after another."""
         if isinstance(node, Filter):
-            return frame.where(asked(self._session, node.condition))
+            return frame.where(self._open(asked(self._session, node.condition)))
         placed = self._named([WEIGHT] if distribution(node) is None else [WEIGHT, SHARD])
         if isinstance(node, Generate):
             fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
@@ -219,6 +219,18 @@ class Program:
         if isinstance(node, Project) or node.rows_stay:
             return frame.select(*self._named(fixed), *made, *placed)
         return frame.groupBy(*self._named([*node.input.groups, WEIGHT])).agg(*made)
+
+    def _open(self, condition: str) -> Any:
+        """A condition of which no optimizer can say that it is never true, as for all it knows a
+        weight may be NULL.
+
+        Sail moves a condition that is `false`, and so uses no column, below Python functions: they
+        would run, be given no rows, and note their end. Spark leaves such functions out, for which
+        there are duties.
+        """
+        if isinstance(self._session, SparkSession):
+            return condition
+        return self._f.expr(condition) | self._f.col(WEIGHT).isNull()
 
     def _named(self, names: Iterable[str]) -> list[Any]:
         """Columns by name. Names and not texts, wherever it can be: a text is parsed in every
@@ -395,9 +407,25 @@ class Program:
         names = self._named(column.name for column in columns)
         if lies(node, by):
             names += self._named([SHARD])
-            return self._shaped(frame.select(*names), (*columns, SHARDED)), self._tasks_of(node)
+            frame = self._shaped(frame.select(*names), (*columns, SHARDED))
+            if not self._deals_out(node):
+                return frame, self._tasks_of(node)
+            return self._shuffled(frame), self._most_tasks
         frame = frame.select(*names, self._shard(by))
         return self._shuffled(self._shaped(frame, (*columns, SHARDED))), self._most_tasks
+
+    def _deals_out(self, node: Node) -> bool:
+        """Whether rows of one shard may be in several tasks though they lie in shards: to have work
+        for all cores, Sail deals out batches before it filters or computes. The tasks would take
+        each other's place in the state."""
+        if isinstance(self._session, SparkSession):
+            return False
+        while node.identity not in self._tasks:
+            chooses = isinstance(node, Project) and all(unquoted(t) != t for t in node.expressions)
+            if not chooses:
+                return True
+            (node,) = node.inputs()
+        return False
 
     def _tasks_of(self, node: Node) -> int:
         """In how many tasks the rows of a node are that lie in shards."""
