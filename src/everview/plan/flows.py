@@ -160,9 +160,9 @@ class Flows:
         hit = touched(below.changes, groups)
         # a group's row goes and comes, unless it was not there before or isn't any more
         out = hit * max(1.0, 2 - max(0.0, 2 - below.each) * groups / max(rows, 1.0))
-        arguments = {c.argument for c in node.calls if c.distinct or c.function in ("min", "max")}
-        extremes = sum(call.function in ("min", "max") for call in node.calls)
-        reads = hit + below.rows * len(arguments) + 2 * hit * extremes
+        arguments = {call.argument for call in node.calls if call.keeps_values}
+        looked_up = sum(call.definition.from_values for call in node.calls)
+        reads = hit + below.rows * len(arguments) + 2 * hit * looked_up
         return Flow(out, hit, below.rows, reads, hit + below.rows * len(arguments))
 
     def _by_group(self, node: Node, below: Flow) -> Flow:

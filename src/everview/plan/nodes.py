@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar
 
+from everview.functions import AggregateFunction, function_of
 from everview.plan.conditions import Condition
 from everview.plan.dialects import on_spark
 from everview.schema import Column, unquoted
@@ -217,6 +218,16 @@ class Call:
     argument: str | None
     distinct: bool = False
     other: str | None = None
+
+    @property
+    def definition(self) -> AggregateFunction:
+        """The function itself."""
+        return function_of(self.function)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether all values of its argument are kept, in order."""
+        return self.distinct or self.definition.from_values
 
     def __str__(self) -> str:
         arguments = ", ".join(filter(None, [self.argument or "*", self.other]))

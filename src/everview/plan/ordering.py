@@ -39,7 +39,7 @@ def _ordered(plan: Node, order: tuple[Order, ...]) -> Iterator[tuple[str, Column
             yield "a comparison of", node.column(node.column_)
         elif isinstance(node, Aggregate):
             for call in node.calls:
-                if call.argument and (call.distinct or call.function in ("min", "max")):
+                if call.argument and call.keeps_values:
                     yield f"{call.function} of", node.input.column(call.argument)
 
 

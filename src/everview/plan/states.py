@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from everview.plan.estimates import Estimate, Estimates
 from everview.plan.nodes import Aggregate, Join, Node, Replace, Threshold, TopK, Touched
 from everview.schema import has_floats
@@ -73,18 +71,12 @@ def _groups(node: Aggregate, below: Estimate, groups: float) -> Iterable[Size]:
     key = _TAG + below.width(node.groups)
     kept = {(c.argument, c.other, c.distinct): c for c in node.calls if c.argument}
     wide = sum(
-        8 + (0 if c.function == "count" else _sum_width(node, c.argument)) for c in kept.values()
+        8 + c.definition.bytes_of(node.input.column(str(c.argument)).type) for c in kept.values()
     )
     yield _plain(groups, key, 8 + wide + _SEAL)
-    valued = {c.argument for c in node.calls if c.distinct or c.function in ("min", "max")}
+    valued = {c.argument for c in node.calls if c.keeps_values}
     for argument in sorted(filter(None, valued)):
         yield _bag(below, node.groups, (*node.groups, argument), in_key=True)
-
-
-def _sum_width(node: Aggregate, argument: str | None) -> int:
-    """Sums of doubles are kept in all their bits, which are of variable length."""
-    type_ = node.input.column(str(argument)).type
-    return 48 if pa.types.is_floating(type_) else 16
 
 
 def _bag(rows: Estimate, key: tuple[str, ...], names: Iterable[str], in_key: bool = False) -> Size:

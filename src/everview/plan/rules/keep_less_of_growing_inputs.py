@@ -22,13 +22,13 @@ from everview.plan.nodes import (
 
 def keep_less_of_growing_inputs(plan: Node, facts: Facts) -> Node:
     plan = plan.with_inputs(partial(keep_less_of_growing_inputs, facts=facts))
-    if isinstance(plan, TopK) or (isinstance(plan, Aggregate) and _has_extremes(plan)):
+    if isinstance(plan, TopK) or (isinstance(plan, Aggregate) and _can_keep_less(plan)):
         return replace(plan, growing=_grows(plan.input, facts))
     return plan
 
 
-def _has_extremes(node: Aggregate) -> bool:
-    return any(call.function in ("min", "max") for call in node.calls)
+def _can_keep_less(node: Aggregate) -> bool:
+    return any(call.definition.over_growing for call in node.calls)
 
 
 def _grows(node: Node, facts: Facts) -> bool:
