@@ -3,7 +3,7 @@ found here by that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -29,11 +29,14 @@ def function_of(name: str) -> AggregateFunction:
     return BY_NAME[name]
 
 
-def of_catalyst(kind: str, pretty: str) -> AggregateFunction | None:
-    """The function that a class of Catalyst means, which Catalyst calls `pretty`; None if there is
-    none."""
+def of_catalyst(kind: str, called: Callable[[], str]) -> AggregateFunction | None:
+    """The function that a class of Catalyst means, if there is one. Where there are several it is
+    the one that Catalyst has `called` so, else the first."""
     found = [function for function in BY_NAME.values() if kind in function.catalyst]
-    return next((one for one in found if one.name == pretty), found[0] if found else None)
+    if len(found) < 2:
+        return found[0] if found else None
+    name = called()
+    return next((one for one in found if one.name == name), found[0])
 
 
 __all__ = ["BY_NAME", "AggregateFunction", "function_of", "of_catalyst"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 BY_TOUCHED_GROUP = {
     *("Skewness", "Kurtosis", "RegrSlope", "RegrIntercept", "RegrR2", "RegrSXY"),
-    *("RegrReplacement", "BitAndAgg", "BitOrAgg", "BitXorAgg"),
+    *("RegrReplacement", "BitAndAgg", "BitOrAgg"),
     *("Percentile", "PercentileCont", "PercentileDisc", "Median", "Mode"),
     *("MaxBy", "MinBy", "MaxMinByK", "CollectList", "CollectSet", "ListAgg"),
 }
@@ -173,8 +173,8 @@ class _Calls:
         column = self.given.expressions.typed(f"call_{number}", expression)
         if name in _CHOICES:
             self.given.choices.add(name)
-        _check_pairs(expression)
         kept = _definition(function)
+        _check_pairs(expression, kept)
         recomputed = _tells_nested_apart(expression) or (
             kept is not None and not kept.gives(column.type)
         )
@@ -274,8 +274,6 @@ class _Calls:
             return several(function, told[0], told[1])
         if kind(function) == "ListAgg":
             return _listed(children, expression.isDistinct())
-        if kind(function) == "BitXorAgg" and expression.isDistinct():
-            return _xor_once(told[0][0], sql_type(first))
         if kind(function) == "RegrR2":
             return _fit(told[0][0], told[1][0])
         if kind(function) == "RegrReplacement":
@@ -304,7 +302,7 @@ class _Calls:
 
 def _definition(function: Any) -> AggregateFunction | None:
     """What is kept up to date for a function of Catalyst, if anything is."""
-    return of_catalyst(kind(function), str(function.prettyName()))
+    return of_catalyst(kind(function), lambda: str(function.prettyName()))
 
 
 def _is_real(expression: Any) -> bool:
@@ -329,9 +327,8 @@ def check_exact(function: Any, expression: Any) -> None:
         )
 
 
-def _check_pairs(expression: Any) -> None:
+def _check_pairs(expression: Any, kept: AggregateFunction | None) -> None:
     function = expression.aggregateFunction()
-    kept = _definition(function)
     pairs = (kept is not None and kept.arguments == 2) or kind(function).startswith("Regr")
     if expression.isDistinct() and pairs:
         raise UnsupportedSql(
@@ -346,13 +343,6 @@ def _tells_nested_apart(expression: Any) -> bool:
     arguments = children_of(expression.aggregateFunction())
     nested = [one for one in arguments if kind(one.dataType()) in ("ArrayType", "StructType")]
     return bool(expression.isDistinct() and len(arguments) > 1 and nested)
-
-
-def _xor_once(text: str, type_: str) -> str:
-    """bit_xor of different values; Sail's own fails where there are none, or few columns."""
-    once = f"collect_set({text})"
-    folded = f"aggregate({once}, CAST(0 AS {type_}), (sum, one) -> CAST(sum ^ one AS {type_}))"
-    return f"CASE WHEN size({once}) > 0 THEN {folded} END"
 
 
 def _told(text: str, type_: str) -> str:
