@@ -32,7 +32,7 @@ import pyarrow as pa
 import everview as ev
 from everview import tpch
 from everview.load import load
-from everview.plan.nodes import OPERATORS, Aggregate, Node, node_of
+from everview.plan.nodes import Aggregate, Node, node_of
 from everview.run.rounds import Program
 from everview.run.workers import Step
 from everview.schema import quoted
@@ -204,7 +204,7 @@ def _kept(plan: Node) -> list[Node]:
     """The nodes whose rows are in state: an aggregate's own, and the inputs of other operators."""
     found: list[Node] = []
     for node in plan.walk():
-        if isinstance(node, OPERATORS):
+        if node.is_operator:
             found.extend([node] if isinstance(node, Aggregate) else node.inputs())
     return found
 

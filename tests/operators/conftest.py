@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from everview.delta import WEIGHT
-from everview.operators.aggregate import AggregateOperator
 from everview.operators.base import MemoryState, State
-from everview.operators.join import JoinOperator
-from everview.operators.threshold import ThresholdOperator
-from everview.operators.topk import TopKOperator
+from everview.operators.registry import operator_for
 from everview.plan.nodes import Node
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.state import Shard
@@ -23,12 +19,6 @@ from tests import shards
 from tests.operators.histories import Row, counted
 
 Maintain = Callable[[Node, Iterable[list[pa.Table]]], tuple[list[Counter[Row]], int]]
-OPERATORS: dict[str, Any] = {
-    "aggregate": AggregateOperator,
-    "join": JoinOperator,
-    "threshold": ThresholdOperator,
-    "top-k": TopKOperator,
-}
 
 
 class MemoryShard:
@@ -73,7 +63,7 @@ def maintain(shard: Shard | MemoryShard) -> Maintain:
 
     def maintained(node: Node, steps: Iterable[list[pa.Table]]) -> tuple[list[Counter[Row]], int]:
         empty(shard)
-        operator = OPERATORS[node.kind](node)
+        operator = operator_for(node)
         view: Counter[Row] = Counter()
         views = []
         for epoch, inputs in enumerate(steps, 1):

@@ -40,6 +40,8 @@ class AggregateOperator(Operator):
     Cost:  one state read and one write for each group of the delta.
     """
 
+    kind = Aggregate.kind
+
     def __init__(self, node: Aggregate) -> None:
         self._node = node
         self._keys = GroupCodec([node.input.column(name) for name in node.groups])
@@ -76,7 +78,7 @@ class AggregateOperator(Operator):
 
     @property
     def partial_columns(self) -> tuple[Column, ...] | None:
-        """What `partial` gives, or None if this aggregate has none."""
+        """What `partial` gives; None if values are kept, or anything as bytes."""
         if self._values or pa.binary() in self._schema.types:
             return None
         return tuple(map(self._node.input.column, self._node.groups)) + self.columns

@@ -31,7 +31,7 @@ from everview.errors import (
 )
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
-from everview.plan.nodes import OPERATORS, Replace, node_of
+from everview.plan.nodes import Replace, node_of
 from everview.plan.ordering import has_map
 from everview.run.cut import Positions, cut, positions_at, time_now
 from everview.run.diagnosis import failing_row
@@ -296,7 +296,7 @@ def _with_states(store: EmbeddedStore, view: View, beside: list[View]) -> tuple[
     views = store.documents("view/").values()
     _drop_states(store, store.states(), [*views, *beside])  # what a load left that failed
     plan = node_of(view["plan"])
-    operators = {node.identity: node for node in plan.walk() if isinstance(node, OPERATORS)}
+    operators = {node.identity: node for node in plan.walk() if node.is_operator}
     there = [*(other for other in views if other["status"] == "live"), *beside]
     live = _states(there)
     fresh = {identity: _new_state() for identity in operators.keys() - live.keys()}

@@ -7,17 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from everview.plan.facts import Facts
-from everview.plan.nodes import (
-    Aggregate,
-    Filter,
-    Generate,
-    Join,
-    Node,
-    Project,
-    Source,
-    TopK,
-    Union,
-)
+from everview.plan.nodes import Aggregate, Node, Source, TopK
 
 
 def keep_less_of_growing_inputs(plan: Node, facts: Facts) -> Node:
@@ -34,8 +24,4 @@ def _can_keep_less(node: Aggregate) -> bool:
 def _grows(node: Node, facts: Facts) -> bool:
     if isinstance(node, Source):
         return facts.is_append_only(node.table)
-    if isinstance(node, Filter | Project | Generate | Union) or (
-        isinstance(node, Join) and node.how in ("inner", "semi")
-    ):
-        return all(_grows(one, facts) for one in node.inputs())
-    return False
+    return node.grows() and all(_grows(one, facts) for one in node.inputs())
