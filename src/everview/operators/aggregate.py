@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -49,21 +50,14 @@ class AggregateOperator(Operator):
         self._rows = f"{free}rows"
         grown = {c: f for c in node.calls if node.growing and (f := c.definition.over_growing)}
         self._functions = {call: grown.get(call, call.definition) for call in node.calls}
-        others = [call for call in node.calls if call.argument and call not in grown]
-        together: dict[_Given, list[AggregateFunction]] = {}
-        for call in others:
-            together.setdefault(_arguments(call), []).append(call.definition)
-        numbered = enumerate(sorted(together, key=str))
-        shared = {g: _Argument(node, g, f"{free}{i}_", together[g]) for i, g in numbered}
-        self._arguments = {call: shared[_arguments(call)] for call in others}
-        for call in sorted(grown, key=str):
-            given = (call.argument or "", None, False)
-            self._arguments[call] = _Argument(node, given, f"{free}{call}_", [grown[call]])
-        self._parts = [*shared.values(), *(self._arguments[c] for c in sorted(grown, key=str))]
-        valued = sorted({call.argument or "" for call in others if call.keeps_values})
+        self._arguments = _by_call(node, grown, free)
+        self._parts = list(dict.fromkeys(self._arguments.values()))
+        valued = {
+            c.argument for c in node.calls if c.argument and c.keeps_values and c not in grown
+        }
         self._values = {
             name: Values(node.input.column(name), tag, self._keys)
-            for tag, name in enumerate(valued, 1)
+            for tag, name in enumerate(sorted(valued), 1)
         }
         self._state: dict[str, StateColumn] = {self._rows: COUNT}
         self._texts: dict[str, str] = {}
@@ -240,6 +234,24 @@ class _Argument:
     def stored(self, function: AggregateFunction, state: pa.Table) -> list[pa.Array]:
         """Of the state of groups what a function needs."""
         return [whole(state[f"{self._prefix}{column.name}"]) for column in function.state()]
+
+
+def _by_call(
+    node: Aggregate, grown: dict[Call, AggregateFunction], free: str
+) -> dict[Call, _Argument]:
+    """What is kept for each call, in the order that stored state has: by argument, shared by all
+    its functions; then by call, of functions with less state for rows that stay."""
+    others = [call for call in node.calls if call.argument and call not in grown]
+    in_order = sorted(others, key=lambda call: str(_arguments(call)))
+    found: dict[Call, _Argument] = {}
+    for i, (given, some) in enumerate(groupby(in_order, _arguments)):
+        calls = list(some)
+        shared = _Argument(node, given, f"{free}{i}_", [call.definition for call in calls])
+        found |= dict.fromkeys(calls, shared)
+    for call in sorted(grown, key=str):
+        given = (call.argument or "", None, False)
+        found[call] = _Argument(node, given, f"{free}{call}_", [grown[call]])
+    return found
 
 
 class _Groups:
