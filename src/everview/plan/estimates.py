@@ -170,8 +170,8 @@ class Estimates:
         """If groups lie together in their table, or all of it is sampled, those in the sample are
         whole, and say what the others are like."""
         below, found = self.of(node.input), self._grouped(node, node.groups)
-        if below.sample is None or not below.sample.num_rows or not node.groups:
-            return found
+        if below.sample is None or not below.sample.num_rows or not below.rows or not node.groups:
+            return found  # a sample may have rows where none are expected, as of an anti join
         sample = self._samples.aggregate(node, below.sample)
         most = found.rows * _TOGETHER * below.sample.num_rows / below.rows
         is_whole = sample is not None and sample.num_rows <= most
