@@ -29,8 +29,8 @@ class Average(AggregateFunction):
             return sums.or_null(compute, total, count.to_numpy(), arrow)
         return compute(total, count.to_numpy())
 
-    def of_one_row(self, value: str, argument: pa.DataType, arrow: pa.DataType) -> str | None:
-        return None if self.tries else one_number(value, argument, arrow)
+    def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
+        return None if self.tries else one_number(argument, arrow)
 
 
 FUNCTIONS = (Average("avg"), Average("try_avg", tries=True))

@@ -101,9 +101,9 @@ class AggregateFunction(ABC):
         """The results of groups, if they come from ordered values."""
         raise NotImplementedError(f"{self.name} does not come from ordered values")
 
-    def of_one_row(self, value: str, argument: pa.DataType, arrow: pa.DataType) -> str | None:
-        """The result of a group with one row, as SQL over the text of its argument; None if there
-        is no such text."""
+    def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
+        """The result of a group with one row, as SQL with {0} in place of the argument; None if
+        there are no words for it."""
         return None
 
     def bytes_of(self, argument: pa.DataType) -> int:

@@ -51,8 +51,8 @@ class BitXor(AggregateFunction):
         count, bits = stored
         return pc.if_else(pc.greater(count, 0), bits.cast(arrow), pa.scalar(None, arrow))
 
-    def of_one_row(self, value: str, argument: pa.DataType, arrow: pa.DataType) -> str | None:
-        return value
+    def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
+        return "{0}"
 
     def bytes_of(self, argument: pa.DataType) -> int:
         return 8

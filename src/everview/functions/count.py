@@ -36,8 +36,8 @@ class Count(AggregateFunction):
     def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
         return stored[0]
 
-    def of_one_row(self, value: str, argument: pa.DataType, arrow: pa.DataType) -> str | None:
-        return f"CAST(CASE WHEN {value} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)"
+    def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
+        return "CAST(CASE WHEN {0} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)"
 
     def bytes_of(self, argument: pa.DataType) -> int:
         return 0

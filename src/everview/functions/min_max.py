@@ -72,8 +72,8 @@ class Extreme(AggregateFunction):
     def of_values(self, values: OrderedValues) -> pa.Array:
         return values.end(last=self.greatest)
 
-    def of_one_row(self, value: str, argument: pa.DataType, arrow: pa.DataType) -> str | None:
-        return value
+    def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
+        return "{0}"
 
 
 @dataclass(frozen=True)

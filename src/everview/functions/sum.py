@@ -49,15 +49,15 @@ class Sum(AggregateFunction):
             return sums.or_null(compute, total, count.to_numpy(), arrow)
         return compute(total, count.to_numpy())
 
-    def of_one_row(self, value: str, argument: pa.DataType, arrow: pa.DataType) -> str | None:
-        return None if self.tries else one_number(value, argument, arrow)
+    def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
+        return None if self.tries else one_number(argument, arrow)
 
 
-def one_number(value: str, argument: pa.DataType, arrow: pa.DataType) -> str | None:
+def one_number(argument: pa.DataType, arrow: pa.DataType) -> str | None:
     """The sum or average of one number; None if the number might not fit."""
     if _digits(argument) > _digits(arrow):
         return None
-    cast = f"CAST({value} AS {sql_name(arrow)})"
+    cast = f"CAST({{0}} AS {sql_name(arrow)})"
     # sums begin with 0.0, so that of -0.0 is not -0.0
     return f"CASE WHEN {cast} = 0 THEN 0D ELSE {cast} END" if has_floats(argument) else cast
 

@@ -34,5 +34,5 @@ def _of_one(node: Aggregate, call: Call, arrow: pa.DataType) -> str | None:
     """What a call gives for one row; None if there is no text for it."""
     if call.argument is None:
         return "CAST(1 AS BIGINT)"
-    given = node.input.column(call.argument).type
-    return call.definition.of_one_row(quoted(call.argument), given, arrow)
+    words = call.definition.of_one_row(node.input.column(call.argument).type, arrow)
+    return None if words is None else words.format(quoted(call.argument))
