@@ -22,8 +22,8 @@ class Average(AggregateFunction):
     def state(self) -> tuple[StateColumn, ...]:
         return COUNT, SUM
 
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
-        count, total = stored
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
+        count, total = state
         compute = partial(sums.average, arrow=arrow)
         if self.tries:
             return sums.or_null(compute, total, count.to_numpy(), arrow)

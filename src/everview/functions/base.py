@@ -93,7 +93,7 @@ class AggregateFunction(ABC):
         """What is kept for each group."""
 
     @abstractmethod
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
         """The results of groups, of this type, from the columns that `state` names. Raises
         ArrowInvalid if one does not fit."""
 

@@ -47,8 +47,8 @@ class BitXor(AggregateFunction):
     def state(self) -> tuple[StateColumn, ...]:
         return COUNT, XOR
 
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
-        count, bits = stored
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
+        count, bits = state
         return pc.if_else(pc.greater(count, 0), bits.cast(arrow), pa.scalar(None, arrow))
 
     def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:

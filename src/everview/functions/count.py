@@ -33,8 +33,8 @@ class Count(AggregateFunction):
     def state(self) -> tuple[StateColumn, ...]:
         return (COUNT,)
 
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
-        return stored[0]
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
+        return state[0]
 
     def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
         return "CAST(CASE WHEN {0} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)"

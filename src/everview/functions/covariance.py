@@ -24,9 +24,9 @@ class OfPairs(AggregateFunction):
     def state(self) -> tuple[StateColumn, ...]:
         return COUNT, FIRST, SECOND, SQUARES, OTHER_SQUARES, PRODUCTS
 
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
-        counts = stored[0].to_numpy()
-        first, second, *products = map(exact, stored[1:])
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
+        counts = state[0].to_numpy()
+        first, second, *products = map(exact, state[1:])
         pairs = ((first, first), (second, second), (first, second))
         found = [spreads(counts, *pair, of) for pair, of in zip(pairs, products, strict=True)]
         rows = zip(counts.tolist(), *found, strict=True)

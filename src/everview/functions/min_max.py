@@ -66,7 +66,7 @@ class Extreme(AggregateFunction):
     def state(self) -> tuple[StateColumn, ...]:
         return (COUNT,)
 
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
         raise NotImplementedError(f"{self.name} comes from ordered values")
 
     def of_values(self, values: OrderedValues) -> pa.Array:
@@ -85,8 +85,8 @@ class ExtremeOfGrowing(AggregateFunction):
     def state(self) -> tuple[StateColumn, ...]:
         return (ExtremeColumn(self.name, greatest=self.greatest),)
 
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
-        (values,) = stored
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
+        (values,) = state
         there = pc.not_equal(values, b"").to_numpy(zero_copy_only=False)
         found = _codec(arrow).decode(values.filter(pa.array(there)).to_pylist())
         return found.take(pa.array(np.cumsum(there) - 1, mask=~there))

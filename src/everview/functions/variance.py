@@ -26,9 +26,9 @@ class Variance(AggregateFunction):
     def state(self) -> tuple[StateColumn, ...]:
         return COUNT, FIRST, SQUARES
 
-    def result(self, *stored: pa.Array, arrow: pa.DataType) -> pa.Array:
-        counts = stored[0].to_numpy()
-        first, squares = map(exact, stored[1:])
+    def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
+        counts = state[0].to_numpy()
+        first, squares = map(exact, state[1:])
         found = spreads(counts, first, first, squares)
         rows = zip(counts.tolist(), found, strict=True)
         return pa.array([self._of_group(*row) for row in rows], arrow)

@@ -181,9 +181,9 @@ class AggregateOperator(Operator):
         if call.argument is None:
             return whole(state[self._rows])
         function = self._functions[call]
-        stored = self._arguments[call].stored(function, state)
+        columns = self._arguments[call].columns_for(function, state)
         compute = partial(function.result, arrow=arrow)
-        return self._fitting(str(call), arrow, groups, compute, *stored)
+        return self._fitting(str(call), arrow, groups, compute, *columns)
 
     def _fitting(
         self,
@@ -231,7 +231,7 @@ class _Argument:
         self.columns = [Column(n, column.type(arrow), False) for n, column in self.state.items()]
         self.texts = {n: str(Call(c.name, first, self.distinct)) for n, c in self.state.items()}
 
-    def stored(self, function: AggregateFunction, state: pa.Table) -> list[pa.Array]:
+    def columns_for(self, function: AggregateFunction, state: pa.Table) -> list[pa.Array]:
         """Of the state of groups what a function needs."""
         return [whole(state[f"{self._prefix}{column.name}"]) for column in function.state()]
 

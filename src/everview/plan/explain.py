@@ -109,7 +109,7 @@ def _document(
         "copied": copied,
         "again": False,
         "runs": _OPERATOR if is_operator else _STATELESS,
-        "maintained": node.maintained(),
+        "maintained": node.maintenance(),
         "state": _state(size(node)) if is_operator else None,
         "shared_with": shared(node) if is_operator else [],
         "inputs": below,

@@ -33,7 +33,7 @@ def _ordered(plan: Node, order: tuple[Order, ...]) -> Iterator[tuple[str, Column
     """The columns whose values are put in order, and what for."""
     yield from (("ORDER BY", plan.column(by.column)) for by in order)
     for node in plan.walk():
-        yield from node.ordered()
+        yield from node.ordered_columns()
 
 
 def has_map(arrow: pa.DataType) -> bool:

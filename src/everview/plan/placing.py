@@ -47,7 +47,7 @@ def as_it_lies(columns: Sequence[Column], by: Distribution) -> tuple[frozenset[s
     return by
 
 
-def shown(made: Iterable[tuple[str, str]], by: Distribution) -> Distribution:
+def renamed_places(made: Iterable[tuple[str, str]], by: Distribution) -> Distribution:
     """A distribution in the names that columns have further up: pairs of old and new ones."""
     if by is None:
         return None

@@ -13,7 +13,7 @@ GUESS = 1 / 3  # of the rows, where a condition can't be measured
 
 
 @dataclass(frozen=True)
-class Stored:
+class StateItems:
     """Items that an operator keeps: rows of a node under a key, with those columns; or of each key
     one value of so many bytes.
 

@@ -41,7 +41,7 @@ def view_rows(plan: Node, key: tuple[str, ...], estimates: Estimates, shards: in
 
 
 def _parts(node: Node, estimates: Estimates, shards: int) -> Iterable[Size]:
-    for part in node.stored():
+    for part in node.state_items():
         rows = estimates.of(part.rows)
         if part.value is None:
             size = _bag(rows, part.key, part.names, part.in_key)

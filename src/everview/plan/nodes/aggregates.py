@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everview.functions import AggregateFunction, function_of
 from everview.plan.nodes.base import Key, KeyOfTable, Node, later, part
 from everview.plan.placing import Distribution, keyed
-from everview.plan.sizes import Flow, RowsOf, Stored
+from everview.plan.sizes import Flow, RowsOf, StateItems
 from everview.plan.statistics import touched
 from everview.schema import Column
 
@@ -61,19 +61,19 @@ class Aggregate(Node):
         grows = ", of rows that stay" if self.growing else ""
         return f"aggregate{groups}{': ' * bool(calls)}{calls}{grows}"
 
-    def required(self, needed: set[str]) -> set[str]:
+    def required_columns(self, needed: set[str]) -> set[str]:
         arguments = {name for call in self.calls for name in (call.argument, call.other) if name}
         return arguments | set(self.groups)
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
         return self.groups
 
-    def ordered(self) -> Iterator[tuple[str, Column]]:
+    def ordered_columns(self) -> Iterator[tuple[str, Column]]:
         for call in self.calls:
             if call.argument and call.keeps_values:
                 yield f"{call.function} of", self.input.column(call.argument)
 
-    def folds(self) -> bool:
+    def is_empty_of_nothing(self) -> bool:
         return bool(self.groups)
 
     def has_row_of_nothing(self) -> bool:
@@ -82,16 +82,16 @@ class Aggregate(Node):
     def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
         return (keyed(self.input.columns, lie[0], self.groups),)
 
-    def stored(self) -> Iterator[Stored]:
+    def state_items(self) -> Iterator[StateItems]:
         kept = {(c.argument, c.other, c.distinct): c for c in self.calls if c.argument}
         wide = sum(
             8 + call.definition.bytes_of(self.input.column(str(call.argument)).type)
             for call in kept.values()
         )
-        yield Stored(self.input, self.groups, value=8 + wide, groups=self)
+        yield StateItems(self.input, self.groups, value=8 + wide, groups=self)
         valued = {call.argument for call in self.calls if call.keeps_values}
         for argument in sorted(filter(None, valued)):
-            yield Stored(self.input, self.groups, (*self.groups, argument), in_key=True)
+            yield StateItems(self.input, self.groups, (*self.groups, argument), in_key=True)
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
         (given,) = below

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 
 from everview.plan.conditions import Condition
 from everview.plan.placing import Distribution
-from everview.plan.sizes import Flow, Rows, RowsOf, Stored, ratio
+from everview.plan.sizes import Flow, Rows, RowsOf, StateItems, ratio
 from everview.schema import Column
 
 Key = tuple[str, ...] | None
@@ -100,11 +100,11 @@ class Node:
     def label(self) -> str:
         return self.kind
 
-    def maintained(self) -> str:
+    def maintenance(self) -> str:
         """How it follows changes."""
         return INCREMENTAL
 
-    def required(self, needed: set[str]) -> set[str] | None:
+    def required_columns(self, needed: set[str]) -> set[str] | None:
         """The columns of its first input that it takes, to give those that are needed; None: all.
         Of other inputs it takes all."""
         return None
@@ -114,15 +114,15 @@ class Node:
         is one value."""
         return keys[0] if self.passes_rows else None
 
-    def ordered(self) -> Iterator[tuple[str, Column]]:
+    def ordered_columns(self) -> Iterator[tuple[str, Column]]:
         """The columns whose values it puts in order, and what for."""
         return iter(())
 
-    def grows(self) -> bool:
+    def only_grows(self) -> bool:
         """Whether no row of it ever goes if none of its inputs does."""
         return False
 
-    def folds(self) -> bool:
+    def is_empty_of_nothing(self) -> bool:
         """Whether it has no rows if its inputs have none."""
         return False
 
@@ -143,10 +143,10 @@ class Node:
         """How many rows it gives, if its inputs give so many."""
         return below[0].rows
 
-    def stored(self) -> Iterator[Stored]:
+    def state_items(self) -> Iterator[StateItems]:
         """What an operator keeps: all rows of its inputs."""
         for one in self.inputs():
-            yield Stored(one, (), tuple(one.names()))
+            yield StateItems(one, (), tuple(one.names()))
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
         """What the deltas of its inputs make it do and give. An operator reads and writes as many

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from everview.plan.nodes.base import INCREMENTAL, REREADS, Key, KeyOfTable, Node, later, renamed
 from everview.plan.placing import Distribution, as_it_lies, hashed
-from everview.plan.sizes import Flow, Rows, RowsOf, Stored
+from everview.plan.sizes import Flow, Rows, RowsOf, StateItems
 from everview.plan.statistics import touched
 
 
@@ -44,7 +44,7 @@ class Join(Node):
         """The columns of the right side as the join names them, if it gives them."""
         return dict(zip(self.right.names(), self.names()[len(self.left.columns) :], strict=True))
 
-    def maintained(self) -> str:
+    def maintenance(self) -> str:
         return INCREMENTAL if self.left_keys else REREADS
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
@@ -60,7 +60,7 @@ class Join(Node):
             return shown
         return None if left is None or shown is None else (*left, *shown)
 
-    def grows(self) -> bool:
+    def only_grows(self) -> bool:
         return self.how in ("inner", "semi")
 
     def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
@@ -93,15 +93,15 @@ class Join(Node):
             return tuple(names | {pairs[n] for n in names if n in pairs} for names in by)
         return by
 
-    def stored(self) -> Iterator[Stored]:
-        yield Stored(self.left, self.left_keys, tuple(self.left.names()), in_key=True)
+    def state_items(self) -> Iterator[StateItems]:
+        yield StateItems(self.left, self.left_keys, tuple(self.left.names()), in_key=True)
         right, keys, copied = self.right, self.right_keys, self.replicated
         if self.gives_pairs():
-            yield Stored(right, keys, tuple(right.names()), in_key=True, copied=copied)
+            yield StateItems(right, keys, tuple(right.names()), in_key=True, copied=copied)
         if self.how != "inner":
-            yield Stored(right, keys, value=8, copied=copied)
+            yield StateItems(right, keys, value=8, copied=copied)
         if self.how == "full":
-            yield Stored(self.left, self.left_keys, value=8)
+            yield StateItems(self.left, self.left_keys, value=8)
 
     def gives_pairs(self) -> bool:
         """Whether it gives rows of both sides together."""

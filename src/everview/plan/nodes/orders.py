@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from everview.plan.nodes.base import Node, later, part
 from everview.plan.placing import Distribution, as_it_lies
-from everview.plan.sizes import GUESS, Flow, Rows, RowsOf, Stored, ratio
+from everview.plan.sizes import GUESS, Flow, Rows, RowsOf, StateItems, ratio
 from everview.schema import Column
 
 
@@ -26,13 +26,13 @@ class Threshold(Node):
     def label(self) -> str:
         return f"threshold {self.column_} {self.comparison} {self.scalar.columns[0].name}"
 
-    def required(self, needed: set[str]) -> set[str]:
+    def required_columns(self, needed: set[str]) -> set[str]:
         return needed | {self.column_}
 
-    def ordered(self) -> Iterator[tuple[str, Column]]:
+    def ordered_columns(self) -> Iterator[tuple[str, Column]]:
         yield "a comparison of", self.column(self.column_)
 
-    def folds(self) -> bool:
+    def is_empty_of_nothing(self) -> bool:
         return True
 
     def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
@@ -43,8 +43,8 @@ class Threshold(Node):
         share = 1 / below[0].distinct([self.column_]) if equal else GUESS
         return below[0].rows * share
 
-    def stored(self) -> Iterator[Stored]:
-        yield Stored(self.input, (self.column_,), tuple(self.names()))
+    def state_items(self) -> Iterator[StateItems]:
+        yield StateItems(self.input, (self.column_,), tuple(self.names()))
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
         rows, scalar = below
@@ -91,23 +91,23 @@ class TopK(Node):
         grows = ", of rows that stay" if self.growing else ""
         return f"top {self.limit}{after} by ({', '.join(map(str, self.order))}){grows}"
 
-    def required(self, needed: set[str]) -> set[str]:
+    def required_columns(self, needed: set[str]) -> set[str]:
         return needed | {order.column for order in self.order}
 
-    def ordered(self) -> Iterator[tuple[str, Column]]:
+    def ordered_columns(self) -> Iterator[tuple[str, Column]]:
         yield from (("ORDER BY", self.column(by.column)) for by in self.order)
 
-    def folds(self) -> bool:
+    def is_empty_of_nothing(self) -> bool:
         return True
 
     def expected_rows(self, below: Sequence[Rows]) -> float:
         return min(below[0].rows, self.limit)
 
-    def stored(self) -> Iterator[Stored]:
-        yield Stored(self.input, tuple(by.column for by in self.order), tuple(self.names()))
+    def state_items(self) -> Iterator[StateItems]:
+        yield StateItems(self.input, tuple(by.column for by in self.order), tuple(self.names()))
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
-        stored, rows = rows_of(self.input).rows, below[0].rows
-        reads = 2 * min(self.limit + self.offset + 1, stored)
-        shown = 2 * min(self.limit, stored)
+        all_rows, rows = rows_of(self.input).rows, below[0].rows
+        reads = 2 * min(self.limit + self.offset + 1, all_rows)
+        shown = 2 * min(self.limit, all_rows)
         return Flow(shown, shown / 2, rows, reads, rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from everview.plan.dialects import on_spark
 from everview.plan.nodes.base import Key, KeyOfTable, Node, renamed
-from everview.plan.placing import Distribution, shown
+from everview.plan.placing import Distribution, renamed_places
 from everview.plan.sizes import Flow, RowsOf
 from everview.schema import unquoted
 
@@ -25,10 +25,10 @@ class Filter(Node):
     def distribution(self, lie: Sequence[Distribution]) -> Distribution:
         return lie[0]
 
-    def grows(self) -> bool:
+    def only_grows(self) -> bool:
         return True
 
-    def folds(self) -> bool:
+    def is_empty_of_nothing(self) -> bool:
         return True
 
 
@@ -51,12 +51,12 @@ class Project(Node):
 
     def distribution(self, lie: Sequence[Distribution]) -> Distribution:
         made = zip(self.expressions, self.names(), strict=True)
-        return shown([(unquoted(text), name) for text, name in made], lie[0])
+        return renamed_places([(unquoted(text), name) for text, name in made], lie[0])
 
-    def grows(self) -> bool:
+    def only_grows(self) -> bool:
         return True
 
-    def folds(self) -> bool:
+    def is_empty_of_nothing(self) -> bool:
         return True
 
 
@@ -74,12 +74,12 @@ class Generate(Node):
         return on_spark(f"generate {self.generator} AS {made}")
 
     def distribution(self, lie: Sequence[Distribution]) -> Distribution:
-        return shown([(name, name) for name in self.kept], lie[0])
+        return renamed_places([(name, name) for name in self.kept], lie[0])
 
-    def grows(self) -> bool:
+    def only_grows(self) -> bool:
         return True
 
-    def folds(self) -> bool:
+    def is_empty_of_nothing(self) -> bool:
         return True
 
 
@@ -90,7 +90,7 @@ class Union(Node):
     kind = "union"
     parts: tuple[Node, ...]
 
-    def grows(self) -> bool:
+    def only_grows(self) -> bool:
         return True
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:

@@ -46,7 +46,7 @@ class Refresh(Node):
     def own_tables(self) -> set[str]:
         return {one.table for one in self.sources}
 
-    def maintained(self) -> str:
+    def maintenance(self) -> str:
         return IN_FULL
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:

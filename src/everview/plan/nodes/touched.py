@@ -9,7 +9,7 @@ from everview.plan.dialects import on_spark
 from everview.plan.nodes.base import BY_GROUP, Key, KeyOfTable, Node
 from everview.plan.nodes.sources import Refresh
 from everview.plan.placing import Distribution, keyed
-from everview.plan.sizes import Flow, RowsOf, Stored
+from everview.plan.sizes import Flow, RowsOf, StateItems
 from everview.plan.statistics import touched
 
 
@@ -26,7 +26,7 @@ class Touched(Node):
     def label(self) -> str:
         return f"rows of touched groups by ({', '.join(self.groups)})"
 
-    def maintained(self) -> str:
+    def maintenance(self) -> str:
         return BY_GROUP
 
     def has_row_of_nothing(self) -> bool:
@@ -38,16 +38,16 @@ class Touched(Node):
     def distribution(self, lie: Sequence[Distribution]) -> Distribution:
         return None
 
-    def stored(self) -> Iterator[Stored]:
-        yield Stored(self.input, self.groups, tuple(self.names()), in_key=True)
+    def state_items(self) -> Iterator[StateItems]:
+        yield StateItems(self.input, self.groups, tuple(self.names()), in_key=True)
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
         """All rows of the groups touched."""
-        (given,), stored = below, rows_of(self.input)
-        groups = stored.distinct(self.groups) if self.groups else 1.0
-        hit = touched(given.changes, groups)
-        rows = hit * stored.rows / groups
-        return Flow(rows + hit, hit, given.rows, rows, given.rows)
+        (delta,), of_input = below, rows_of(self.input)
+        groups = of_input.distinct(self.groups) if self.groups else 1.0
+        hit = touched(delta.changes, groups)
+        rows = hit * of_input.rows / groups
+        return Flow(rows + hit, hit, delta.rows, rows, delta.rows)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +64,7 @@ class Recompute(Node):
         what = "window" if self.rows_stay else "aggregate"
         return on_spark(f"{what} {', '.join(self.expressions)}")
 
-    def maintained(self) -> str:
+    def maintenance(self) -> str:
         return BY_GROUP
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
@@ -91,8 +91,8 @@ class Replace(Node):
     def label(self) -> str:
         return f"replace by ({', '.join(self.groups)})"
 
-    def maintained(self) -> str:
-        return self.input.maintained()
+    def maintenance(self) -> str:
+        return self.input.maintenance()
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
         return keys[0]
@@ -100,8 +100,8 @@ class Replace(Node):
     def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
         return (keyed(self.input.columns, lie[0], self.groups),)
 
-    def stored(self) -> Iterator[Stored]:
-        yield Stored(self, self.groups, tuple(self.names()))
+    def state_items(self) -> Iterator[StateItems]:
+        yield StateItems(self, self.groups, tuple(self.names()))
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
         """Of what is computed from touched groups, what may differ."""

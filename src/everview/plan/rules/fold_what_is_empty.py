@@ -43,7 +43,7 @@ def _is_folded(node: Node) -> bool:
         touched = node.input.inputs()[0]
         is_grouped = isinstance(touched, Touched) and not node.always
         return is_grouped and _is_empty(touched.inputs()[0])
-    return node.folds() and _is_empty(node.inputs()[0])
+    return node.is_empty_of_nothing() and _is_empty(node.inputs()[0])
 
 
 def _is_empty(node: Node) -> bool:

@@ -24,4 +24,4 @@ def _can_keep_less(node: Aggregate) -> bool:
 def _grows(node: Node, facts: Facts) -> bool:
     if isinstance(node, Source):
         return facts.is_append_only(node.table)
-    return node.grows() and all(_grows(one, facts) for one in node.inputs())
+    return node.only_grows() and all(_grows(one, facts) for one in node.inputs())

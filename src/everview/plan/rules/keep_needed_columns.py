@@ -50,7 +50,7 @@ def _kept(node: Node, needed: set[str]) -> Node:
         return replace(node, parts=parts, columns=tuple(map(node.column, names)))
     if isinstance(node, Join):
         return _of_join(node, needed)
-    taken = iter([node.required(needed)])  # of the first input; of others all columns are
+    taken = iter([node.required_columns(needed)])  # of the first input; of others all columns are
 
     def narrowed(below: Node) -> Node:
         names = next(taken, None)
