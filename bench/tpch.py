@@ -33,9 +33,9 @@ import everview as ev
 from everview import tpch
 from everview.catalog import EPOCH, NO_EPOCH, VIEWS, ViewRecord
 from everview.files.load import load
-from everview.plan.nodes import OPERATORS, Aggregate, Node
+from everview.plan.nodes import Aggregate, Node
 from everview.programs.program import Program
-from everview.programs.workers import Step
+from everview.programs.step import Step
 from everview.schema import quoted
 from everview.tpch import changes
 
@@ -207,7 +207,7 @@ def _kept(plan: Node) -> list[Node]:
     """The nodes whose rows are in state: an aggregate's own, and the inputs of other operators."""
     found: list[Node] = []
     for node in plan.walk():
-        if isinstance(node, OPERATORS):
+        if node.is_operator:
             found.extend([node] if isinstance(node, Aggregate) else node.inputs())
     return found
 

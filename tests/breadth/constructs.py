@@ -165,8 +165,9 @@ CONSTRUCTS = [
             "GROUP BY b",
             "bool_and, bool_or, count_if": "SELECT b, bool_and(c > 1) AS x, bool_or(c > 8) AS y, "
             "count_if(c > 2) AS n FROM t GROUP BY b",
-            "bit_and, bit_or, bit_xor": "SELECT b, bit_and(c) AS x, bit_or(c) AS y, bit_xor(c) AS z"
-            " FROM t GROUP BY b",
+            "bit_xor": "SELECT b, bit_xor(c) AS x, bit_xor(DISTINCT a) AS y, bit_xor(CAST(c AS "
+            "TINYINT)) FILTER (WHERE a > 1) AS z FROM t GROUP BY b",
+            "bit_and, bit_or": "SELECT b, bit_and(c) AS x, bit_or(c) AS y FROM t GROUP BY b",
             "percentile, median": "SELECT b, percentile(c, 0.25) AS p, median(c) AS m FROM t GROUP "
             "BY b",
             "skewness, kurtosis": "SELECT b, skewness(c) AS s, kurtosis(c) AS q FROM t GROUP BY b",

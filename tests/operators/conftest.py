@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from everview.delta import WEIGHT
-from everview.operators.aggregate import AggregateOperator
 from everview.operators.base import MemoryState, State
-from everview.operators.join import JoinOperator
-from everview.operators.threshold import ThresholdOperator
-from everview.operators.topk import TopKOperator
+from everview.operators.registry import operator_for
 from everview.plan.nodes import Node
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.shard import EmbeddedShard
@@ -24,12 +20,6 @@ from tests.operators.histories import Row, counted
 from tests.shards import new_shard
 
 Maintain = Callable[[Node, Iterable[list[pa.Table]]], tuple[list[Counter[Row]], int]]
-OPERATORS: dict[str, Any] = {
-    "aggregate": AggregateOperator,
-    "join": JoinOperator,
-    "threshold": ThresholdOperator,
-    "top-k": TopKOperator,
-}
 
 
 class MemoryShard:
@@ -74,7 +64,7 @@ def maintain(shard: EmbeddedShard | MemoryShard) -> Maintain:
 
     def maintained(node: Node, steps: Iterable[list[pa.Table]]) -> tuple[list[Counter[Row]], int]:
         empty(shard)
-        operator = OPERATORS[node.kind](node)
+        operator = operator_for(node)
         view: Counter[Row] = Counter()
         views = []
         for epoch, inputs in enumerate(steps, 1):

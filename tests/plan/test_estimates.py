@@ -95,6 +95,14 @@ def test_groups_and_first_rows_are_counted(estimates: Estimates) -> None:
     assert estimates.of(TopK(groups.columns, groups, (), 5)).rows == 5
 
 
+def test_groups_of_rows_that_are_not_expected_are_counted(estimates: Estimates) -> None:
+    again = Source(tuple(replace(c, name=f"{c.name}_2") for c in PART.columns), "parts", PART.read)
+    none = joined(PART, again, "anti", "parts_owner", "parts_owner_2")
+    assert estimates.of(none).rows == 0
+    groups = Aggregate((none.columns[1],), none, ("parts_owner",), ())
+    assert estimates.of(groups).rows <= 1
+
+
 def test_calls_of_two_aggregates_may_have_one_name(estimates: Estimates) -> None:
     call = Column("call_0", pa.int64())
     key = LINE.columns[0]

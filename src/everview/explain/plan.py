@@ -25,14 +25,11 @@ from everview.plan.distribution import (
     shards_by,
     shuffles,
 )
-from everview.plan.nodes import OPERATORS, Join, Node, Recompute, Refresh, Replace, Touched
+from everview.plan.nodes import Node
+from everview.plan.nodes.base import BY_GROUP, IN_FULL, INCREMENTAL, REREADS
 from everview.readable import readable_bytes
 
 WIDTH = 120
-INCREMENTAL = "incremental"
-BY_GROUP = "by touched group"
-IN_FULL = "in full, computed anew from whole tables whenever one of them changes"
-REREADS = "re-reads all rows of its left side when its right side changes"
 _STATELESS, _OPERATOR = "Spark", "operator"
 _WORST = (IN_FULL, BY_GROUP)
 _OWN_WIDTH = 36  # of a label, at least, however deep the tree
@@ -96,7 +93,7 @@ def _document(
     """A part that has operators and comes again has its inputs where it came first."""
     if node.identity in known:
         return {**known[node.identity], "copied": copied, "again": True, "inputs": []}
-    is_operator = isinstance(node, OPERATORS)
+    is_operator = node.is_operator
     needed = shards_by(node) if is_operator else (None,) * len(node.inputs())
     below = [
         _document(one, size, shared, known, is_operator and by is None)
@@ -113,7 +110,7 @@ def _document(
         "copied": copied,
         "again": False,
         "runs": _OPERATOR if is_operator else _STATELESS,
-        "maintained": _maintained(node),
+        "maintained": node.maintenance(),
         "state": _state(size(node)) if is_operator else None,
         "shared_with": shared(node) if is_operator else [],
         "inputs": below,
@@ -121,14 +118,6 @@ def _document(
     if is_operator or any(one["identity"] in known for one in below):
         known[node.identity] = document
     return document
-
-
-def _maintained(node: Node) -> str:
-    if any(isinstance(one, Refresh) for one in (node, *node.inputs())):
-        return IN_FULL
-    if isinstance(node, Touched | Recompute | Replace):
-        return BY_GROUP
-    return REREADS if isinstance(node, Join) and not node.left_keys else INCREMENTAL
 
 
 def _names(by: Distribution) -> list[str] | None:

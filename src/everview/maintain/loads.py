@@ -25,7 +25,7 @@ from everview.maintain.maintainer import FAILURES, Maintainer
 from everview.maintain.views import change_views, drop_states, tables_of
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
-from everview.plan.nodes import OPERATORS, Replace
+from everview.plan.nodes import Replace
 from everview.plan.ordering import has_map
 from everview.programs.program import Kept
 from everview.programs.programs import Load
@@ -122,7 +122,7 @@ def _with_states(
     """The view with a place for each operator's state: that of an equal one, or a fresh one."""
     views = store.catalog.all(VIEWS).values()
     drop_states(store, store.states.names(), [*views, *beside])  # what a load left that failed
-    operators = {node.identity: node for node in view.plan.walk() if isinstance(node, OPERATORS)}
+    operators = {node.identity: node for node in view.plan.walk() if node.is_operator}
     there = [*(other for other in views if other.is_live), *beside]
     live = {identity: state for one in there for identity, state in one.operators.items()}
     fresh = {identity: _new_state() for identity in operators.keys() - live.keys()}

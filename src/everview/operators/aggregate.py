@@ -1,10 +1,11 @@
-"""Aggregates by group: count, sum, average, variance, least, greatest, and of distinct values."""
+"""Aggregates by group: what the functions of a node keep for each group, and what they give."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from everview.codec.nested import normal
 from everview.codec.rows import BareCodec, join
 from everview.delta import WEIGHT, weighted, weights_of, without_zeros
 from everview.errors import Damaged, Overflow
-from everview.operators import moments, sums
+from everview.functions import AggregateFunction
+from everview.functions.arithmetic import sums
+from everview.functions.base import StateColumn
+from everview.functions.count import COUNT
 from everview.operators.bags import whole
 from everview.operators.base import Operator, State
-from everview.operators.extremes import Extreme
 from everview.operators.values import Values
 from everview.plan.nodes import Aggregate, Call
 from everview.schema import Column, has_floats
@@ -29,49 +32,47 @@ _Given = tuple[str, str | None, bool]
 
 
 class AggregateOperator(Operator):
-    """Keep for each group the count of its rows, and for each argument its count and sum.
+    """Keep for each group the count of its rows, and what functions need of their arguments.
 
     Law:   sum of outputs == aggregate(sum of inputs). A group without rows disappears; the one
            group of a global aggregate never does, once a delta (of weight 0) has made it.
-    State: group -> counts and exact sums; for min, max and DISTINCT also the argument's values, or
-           if no row ever goes, of min and max the value itself.
+    State: group -> counts and exact sums; for DISTINCT, and for functions that need them, also the
+           argument's values in order.
     Cost:  one state read and one write for each group of the delta.
     """
+
+    kind = Aggregate.kind
 
     def __init__(self, node: Aggregate) -> None:
         self._node = node
         self._keys = GroupCodec([node.input.column(name) for name in node.groups])
         free = _free_prefix(node.groups)
         self._rows = f"{free}rows"
-        grown = [call for call in node.calls if node.growing and call.function in ("min", "max")]
-        self._extremes = {
-            call: Extreme(node.input.column(call.argument or ""), call.function == "max", name)
-            for call in sorted(set(grown), key=str)
-            for name in [f"{free}{call}"]
+        grown = {c: f for c in node.calls if node.growing and (f := c.definition.over_growing)}
+        self._functions = {call: grown.get(call, call.definition) for call in node.calls}
+        self._arguments = _by_call(node, grown, free)
+        self._parts = list(dict.fromkeys(self._arguments.values()))
+        valued = {
+            c.argument for c in node.calls if c.argument and c.keeps_values and c not in grown
         }
-        others = [call for call in node.calls if call.argument and call not in self._extremes]
-        wanted = dict.fromkeys(map(_arguments, others))
-        self._arguments = {
-            given: _Argument(node, given, f"{free}{i}_")
-            for i, given in enumerate(sorted(wanted, key=str))
-        }
-        valued = sorted({call.argument or "" for call in others if _valued(call)})
         self._values = {
             name: Values(node.input.column(name), tag, self._keys)
-            for tag, name in enumerate(valued, 1)
+            for tag, name in enumerate(sorted(valued), 1)
         }
-        columns = [c for argument in self._arguments.values() for c in argument.columns]
-        columns += [extreme.column for extreme in self._extremes.values()]
+        self._state: dict[str, StateColumn] = {self._rows: COUNT}
+        self._texts: dict[str, str] = {}
+        for part in self._parts:
+            self._state |= part.state
+            self._texts |= part.texts
+        columns = [column for part in self._parts for column in part.columns]
         self.columns = (Column(self._rows, pa.int64(), False), *columns)
-        self._texts = {c.name: a.text for a in self._arguments.values() for c in a.columns}
-        self._adding = {one.column.name: one.added for one in self._extremes.values()}
         self._codec = BareCodec(self.columns)
         self._schema = pa.schema([pa.field(c.name, c.type, False) for c in self.columns])
         self._output = pa.schema([pa.field(c.name, c.type) for c in node.columns])
 
     @property
     def partial_columns(self) -> tuple[Column, ...] | None:
-        """What `partial` gives, or None if this aggregate has none."""
+        """What `partial` gives; None if values are kept, or anything as bytes."""
         if self._values or pa.binary() in self._schema.types:
             return None
         return tuple(map(self._node.input.column, self._node.groups)) + self.columns
@@ -92,7 +93,7 @@ class AggregateOperator(Operator):
             return weighted(self._output.empty_table(), 0)
         groups = _Groups(delta, self._keys, self._node.groups)
         keys = groups.keys.to_pylist()
-        least_before = self._least(keys, state)
+        known_before = self._from_values(keys, state)
         if WEIGHT in delta.column_names:
             weights = weights_of(delta)
             if self._node.growing and np.any(weights < 0):
@@ -100,8 +101,10 @@ class AggregateOperator(Operator):
             events = {n: v.change(delta, weights, state) for n, v in self._values.items()}
             changes = self._changes(delta, groups, events)
         else:
-            names = self._schema.names
-            changes = [sums.add_up(whole(delta[n]), groups.ids, len(groups)) for n in names]
+            changes = [
+                column.add_up(whole(delta[name]), groups.ids, len(groups))
+                for name, column in self._state.items()
+            ]
         stored = state.get_many(keys)
         before = self._read(stored)
         after = self._added(groups, before, changes)
@@ -114,9 +117,9 @@ class AggregateOperator(Operator):
             exists = (rows > 0).astype(np.int64)
         values = self._codec.encode(one_batch(after)).to_pylist()
         state.put_many(keys, [v if e else b"" for v, e in zip(values, exists, strict=True)])
-        least_after = self._least(keys, state)
-        went = weighted(self._results(groups, before, least_before), -existed)
-        came = weighted(self._results(groups, after, least_after), exists)
+        known_after = self._from_values(keys, state)
+        went = weighted(self._results(groups, before, known_before), -existed)
+        came = weighted(self._results(groups, after, known_after), exists)
         return without_zeros(pa.concat_tables([went, came]))
 
     def _changes(
@@ -126,20 +129,22 @@ class AggregateOperator(Operator):
         weights = weights_of(delta)
         everywhere = (np.arange(len(weights)), weights)
         arrays = [sums.add_up(pa.array(weights), groups.ids, len(groups))]
-        for argument in self._arguments.values():
-            places, changed = events[argument.names[0]] if argument.distinct else everywhere
-            values = [whole(delta[name]) for name in argument.names]
-            if argument.distinct:
+        for part in self._parts:
+            places, changed = events[part.names[0]] if part.distinct else everywhere
+            values = [whole(delta[name]) for name in part.names]
+            if part.distinct:
                 values = [one.take(pa.array(places)) for one in values]
-            arrays += argument.change(values, changed, groups.ids[places], len(groups))
-        extremes = self._extremes.values()
-        return arrays + [one.change(delta, groups.ids, len(groups)) for one in extremes]
+            ids = groups.ids[places]
+            arrays += [
+                column.change(values, changed, ids, len(groups)) for column in part.state.values()
+            ]
+        return arrays
 
     def _added(self, groups: _Groups, before: pa.Table, changes: list[pa.Array]) -> pa.Table:
         arrays = []
         for f, change in zip(self._schema, changes, strict=True):
-            add = self._adding.get(f.name, sums.added)
-            arrays.append(self._fitting(f.name, f.type, groups, add, whole(before[f.name]), change))
+            add, stored = self._state[f.name].added, whole(before[f.name])
+            arrays.append(self._fitting(f.name, f.type, groups, add, stored, change))
         return pa.table(arrays, schema=self._schema)
 
     def _read(self, values: list[bytes]) -> pa.Table:
@@ -154,22 +159,20 @@ class AggregateOperator(Operator):
         filled = [spread[f.name].fill_null(sums.zero(f.type)) for f in self._schema]
         return pa.table(filled, schema=self._schema)
 
-    def _least(self, groups: list[bytes], state: State) -> dict[Call, pa.Array]:
-        """The least or greatest of values that are all kept."""
+    def _from_values(self, groups: list[bytes], state: State) -> dict[Call, pa.Array]:
+        """The results that come from ordered values."""
         return {
-            call: self._values[call.argument].extremes(groups, call.function == "max", state)
-            for call in self._node.calls
-            if call.argument and call.function in ("min", "max") and call not in self._extremes
+            call: function.of_values(self._values[call.argument or ""].of(groups, state))
+            for call, function in self._functions.items()
+            if function.from_values
         }
 
-    def _results(self, groups: _Groups, state: pa.Table, least: dict[Call, pa.Array]) -> pa.Table:
+    def _results(self, groups: _Groups, state: pa.Table, known: dict[Call, pa.Array]) -> pa.Table:
         arrays = [groups.rows[name] for name in self._node.groups]
         outputs = self._node.columns[len(self._node.groups) :]
         for call, column in zip(self._node.calls, outputs, strict=True):
-            if call in least:
-                arrays.append(least[call])
-            elif call in self._extremes:
-                arrays.append(self._extremes[call].values(state))
+            if call in known:
+                arrays.append(known[call])
             else:
                 arrays.append(self._result(call, column.type, groups, state))
         return pa.table(arrays, schema=self._output)
@@ -177,18 +180,10 @@ class AggregateOperator(Operator):
     def _result(self, call: Call, arrow: pa.DataType, groups: _Groups, state: pa.Table) -> pa.Array:
         if call.argument is None:
             return whole(state[self._rows])
-        argument = self._arguments[_arguments(call)]
-        count = argument.count(state)
-        if call.function == "count":
-            return count
-        if call.function in moments.FUNCTIONS:
-            return moments.result(call.function, count.to_numpy(), *argument.moments(state))
-        made = sums.total if call.function.endswith("sum") else sums.average
-        compute = partial(made, arrow=arrow)
-        total = argument.total(state)
-        if call.function.startswith("try_"):
-            return sums.or_null(compute, total, count.to_numpy(), arrow)
-        return self._fitting(str(call), arrow, groups, compute, total, count.to_numpy())
+        function = self._functions[call]
+        columns = self._arguments[call].columns_for(function, state)
+        compute = partial(function.result, arrow=arrow)
+        return self._fitting(str(call), arrow, groups, compute, *columns)
 
     def _fitting(
         self,
@@ -221,52 +216,42 @@ class AggregateOperator(Operator):
 
 
 class _Argument:
-    """What is kept of an argument, or of a pair: how many values it has, and if that is asked for
-    their sum, or the sums and products that variances are made of."""
+    """What is kept of an argument, or of a pair, for the functions that are called with it."""
 
-    def __init__(self, node: Aggregate, given: _Given, prefix: str) -> None:
+    def __init__(
+        self, node: Aggregate, given: _Given, prefix: str, functions: list[AggregateFunction]
+    ) -> None:
         first, other, self.distinct = given
         self.names = [first] if other is None else [first, other]
-        functions = {call.function for call in node.calls if _arguments(call) == given}
-        self._text = str(Call("sum", first, self.distinct))
-        self._pairs: list[tuple[int, int]] = []
-        if functions & moments.FUNCTIONS:
-            self._pairs = [(0, 0)] if other is None else [(0, 0), (1, 1), (0, 1)]
-        self._summed = bool(functions & {"sum", "avg", "try_sum", "try_avg"})
-        kept = sums.sum_type(node.input.column(first).type)
-        named = {"count": pa.int64()}
-        named |= {"sum": kept} if self._summed else {}
-        named |= {f"first_{i}": pa.binary() for i, _ in enumerate(self.names) if self._pairs}
-        named |= {f"product_{i}{j}": pa.binary() for i, j in self._pairs}
-        self.columns = [Column(f"{prefix}{name}", type_, False) for name, type_ in named.items()]
+        self._prefix = prefix
+        needed = {column for function in functions for column in function.state()}
+        in_order = sorted(needed, key=lambda column: (column.place, column.name))
+        self.state = {f"{prefix}{column.name}": column for column in in_order}
+        arrow = node.input.column(first).type
+        self.columns = [Column(n, column.type(arrow), False) for n, column in self.state.items()]
+        self.texts = {n: str(Call(c.name, first, self.distinct)) for n, c in self.state.items()}
 
-    @property
-    def text(self) -> str:
-        return self._text
+    def columns_for(self, function: AggregateFunction, state: pa.Table) -> list[pa.Array]:
+        """Of the state of groups what a function needs."""
+        return [whole(state[f"{self._prefix}{column.name}"]) for column in function.state()]
 
-    def count(self, state: pa.Table) -> pa.Array:
-        return whole(state[self.columns[0].name])
 
-    def total(self, state: pa.Table) -> pa.Array:
-        return whole(state[self.columns[1].name])
-
-    def moments(self, state: pa.Table) -> tuple[list[pa.Array], list[pa.Array]]:
-        """The sums of the arguments, and of their products."""
-        kept = [whole(state[column.name]) for column in self.columns[1 + self._summed :]]
-        return kept[: len(self.names)], kept[len(self.names) :]
-
-    def change(
-        self, values: list[pa.Array], weights: np.ndarray, ids: np.ndarray, count: int
-    ) -> list[pa.Array]:
-        there = values[0].is_valid().to_numpy(zero_copy_only=False)
-        changes = [sums.add_up(pa.array(np.where(there, weights, 0)), ids, count)]
-        if self._summed:
-            changes.append(sums.weighted_sums(values[0], weights, ids, count))
-        if self._pairs:
-            changes += [sums.weighted_sums(one, weights, ids, count) for one in values]
-        return changes + [
-            moments.product_sums(values[i], values[j], weights, ids, count) for i, j in self._pairs
-        ]
+def _by_call(
+    node: Aggregate, grown: dict[Call, AggregateFunction], free: str
+) -> dict[Call, _Argument]:
+    """What is kept for each call, in the order that stored state has: by argument, shared by all
+    its functions; then by call, of functions with less state for rows that stay."""
+    others = [call for call in node.calls if call.argument and call not in grown]
+    in_order = sorted(others, key=lambda call: str(_arguments(call)))
+    found: dict[Call, _Argument] = {}
+    for i, (given, some) in enumerate(groupby(in_order, _arguments)):
+        calls = list(some)
+        shared = _Argument(node, given, f"{free}{i}_", [call.definition for call in calls])
+        found |= dict.fromkeys(calls, shared)
+    for call in sorted(grown, key=str):
+        given = (call.argument or "", None, False)
+        found[call] = _Argument(node, given, f"{free}{call}_", [grown[call]])
+    return found
 
 
 class _Groups:
@@ -291,10 +276,6 @@ class _Groups:
 def _arguments(call: Call) -> _Given:
     """What calls have in common that share what is kept."""
     return call.argument or "", call.other, call.distinct
-
-
-def _valued(call: Call) -> bool:
-    return call.distinct or call.function in ("min", "max")
 
 
 def _free_prefix(names: tuple[str, ...]) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from everview.errors import Damaged
+from everview.schema import Column
 
 SEVERAL = "a scalar subquery gave more than one row; have it give one, as with max(...) or LIMIT 1"
 Bag = tuple[np.ndarray, list[bytes], np.ndarray]
@@ -127,6 +128,22 @@ class MemoryState:
 
 
 class Operator(ABC):
+    """Works on the nodes of one kind; it is made of the node, and has no state of its own."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, node: Any) -> None: ...
+
+    @property
+    def partial_columns(self) -> tuple[Column, ...] | None:
+        """What `partial` gives; None if this operator has none."""
+        return None
+
+    def partial(self, delta: pa.Table) -> pa.Table:
+        """A delta of its one input in fewer rows, ahead of a shuffle; `apply` takes it as well."""
+        raise NotImplementedError(f"{self.kind} has no partial results")
+
     @abstractmethod
     def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
         """The delta of the output that the deltas of the inputs make; updates the state.

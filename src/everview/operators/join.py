@@ -31,6 +31,8 @@ class JoinOperator(Operator):
     Cost:  one look-up for each changed key, and the rows that match.
     """
 
+    kind = Join.kind
+
     def __init__(self, node: Join) -> None:
         self._node = node
         self._paired = node.how in ("inner", "left", "full", "single")

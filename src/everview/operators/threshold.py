@@ -36,6 +36,8 @@ class ThresholdOperator(Operator):
     Cost:  one write for each changed row, and the rows that lie between two scalars.
     """
 
+    kind = Threshold.kind
+
     def __init__(self, node: Threshold) -> None:
         self._name = node.column_
         self._comparison = node.comparison

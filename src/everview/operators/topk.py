@@ -30,6 +30,8 @@ class TopKOperator(Operator):
     Cost:  one write for each changed row, and k rows read twice.
     """
 
+    kind = TopK.kind
+
     def __init__(self, node: TopK) -> None:
         self._limit = node.limit
         self._offset = node.offset

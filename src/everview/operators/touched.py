@@ -23,6 +23,8 @@ class TouchedOperator(Operator):
     Cost:  one write for each changed row; all rows of the groups touched are read.
     """
 
+    kind = Touched.kind
+
     def __init__(self, node: Touched) -> None:
         columns, self._groups = node.input.columns, node.groups
         self._rows = Side(columns, node.groups, node.groups, (True,) * len(node.groups))
@@ -56,6 +58,8 @@ class ReplaceOperator(Operator):
     State: group -> rows that were computed.
     Cost:  the rows of the groups touched are read, those that differ are written.
     """
+
+    kind = Replace.kind
 
     def __init__(self, node: Replace) -> None:
         self._node = node

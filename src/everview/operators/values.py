@@ -1,6 +1,9 @@
-"""The values of an aggregate's argument by group, in order: for min, max and DISTINCT."""
+"""The values of an aggregate's argument by group, in order: for DISTINCT, and for functions that
+need them."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +22,7 @@ class Values:
     """The non-NULL values of one argument.
 
     State: group -> values as ordered bytes, each with its count.
-    Cost:  one write for each changed value, one look-up for each group's least or greatest.
+    Cost:  one write for each changed value, one look-up for each group's first or last.
     """
 
     def __init__(self, argument: Column, tag: int, groups: GroupCodec) -> None:
@@ -45,12 +48,24 @@ class Values:
         moved = np.flatnonzero(event)
         return changed.rows["place"].to_numpy()[moved], event[moved]
 
-    def extremes(self, groups: list[bytes], last: bool, state: State) -> pa.Array:
-        """The least value of each group, or the greatest; NULL where there is none."""
+    def of(self, groups: list[bytes], state: State) -> ValuesOfGroups:
+        """The values of some groups, as functions ask for them."""
         tag = bytes([self._tag])
-        keys = [tag + group[1:] for group in groups]
-        found = [state.first(key, last) for key in keys]
-        return self._codec.decode([row for row in found if row is not None]).take(_places(found))
+        return ValuesOfGroups(self._codec, [tag + group[1:] for group in groups], state)
+
+
+@dataclass(frozen=True)
+class ValuesOfGroups:
+    """The values under some keys, in order."""
+
+    codec: KeyCodec
+    keys: list[bytes]
+    state: State
+
+    def end(self, last: bool) -> pa.Array:
+        """The least value of each group, or the greatest; NULL where there is none."""
+        found = [self.state.first(key, last) for key in self.keys]
+        return self.codec.decode([row for row in found if row is not None]).take(_places(found))
 
 
 def _places(found: list[bytes | None]) -> pa.Array:

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from everview.plan.estimates import Estimates
-from everview.plan.flows import Flow, Flows, flows_by_table
-from everview.plan.nodes import OPERATORS, Node, Source
+from everview.plan.flows import Flows, flows_by_table
+from everview.plan.nodes import Node, Source
+from everview.plan.sizes import Flow
 from everview.plan.states import Size, state_of, view_rows
 
 PER = 1_000  # changes
@@ -108,7 +109,7 @@ def cost_of(
     rows_of_change: Mapping[str, float],
     shards: int,
 ) -> PlanCost:
-    operators = {node.identity: node for node in plan.walk() if isinstance(node, OPERATORS)}
+    operators = {node.identity: node for node in plan.walk() if node.is_operator}
     sizes = {name: state_of(node, estimates, shards) for name, node in operators.items()}
     sizes[VIEW] = view_rows(plan, key, estimates, shards)
     flows = {

@@ -28,22 +28,18 @@ from everview.plan.nodes import (
     Project,
     Recompute,
     Refresh,
-    Replace,
     Source,
     Threshold,
-    TopK,
-    Touched,
     Union,
 )
+from everview.plan.sizes import GUESS
 from everview.plan.statistics import RANGE, distinct, width
 from everview.schema import is_nested, unquoted
 
 STATELESS = (Filter, Project, Generate)
-_GUESS = 1 / 3  # of the rows, where a condition can't be measured
 _MOST_LOOKED_UP = 12  # tables of a join: each may be looked up for each of the others
 _TOGETHER = 1.1
 _NOT_NULL = re.compile(r"`?(\w+)`? IS NOT NULL")
-_TOUCHED = (Touched, Recompute, Replace)
 
 
 class Samples(Protocol):
@@ -151,16 +147,11 @@ class Estimates:
             rows = float(max(self._samples.rows(one.table) for one in node.sources))
             return Estimate(node, rows, rows, None, dict.fromkeys(node.names(), rows))
         below = self.of(node.inputs()[0])
-        if isinstance(node, TopK):
-            return below.of(node, min(below.rows, node.limit))
-        if isinstance(node, Threshold):
-            equal = node.comparison == "="
-            share = 1 / below.distinct([node.column_]) if equal else _GUESS
-            return below.of(node, below.rows * share, below.sample)
-        assert isinstance(node, _TOUCHED)
         if isinstance(node, Recompute) and not node.rows_stay:
             return self._grouped(node, node.input.groups)
-        return below.of(node, below.rows)
+        rows = node.expected_rows([self.of(one) for one in node.inputs()])
+        # whatever rows pass a threshold, their values are like those of the others
+        return below.of(node, rows, below.sample if isinstance(node, Threshold) else None)
 
     def _computed(self, node: Node) -> Estimate:
         """Of a stateless node, with those under it."""
@@ -173,14 +164,14 @@ class Estimates:
             sample = self._samples.compute(node, base, below.sample)
             if sample is not None:
                 return below.of(node, _scaled(below, sample), sample)
-        return _renamed(node, base, below.of(base, below.rows * _GUESS**filters))
+        return _renamed(node, base, below.of(base, below.rows * GUESS**filters))
 
     def _aggregated(self, node: Aggregate) -> Estimate:
         """If groups lie together in their table, or all of it is sampled, those in the sample are
         whole, and say what the others are like."""
         below, found = self.of(node.input), self._grouped(node, node.groups)
-        if below.sample is None or not below.sample.num_rows or not node.groups:
-            return found
+        if below.sample is None or not below.sample.num_rows or not below.rows or not node.groups:
+            return found  # a sample may have rows where none are expected, as of an anti join
         sample = self._samples.aggregate(node, below.sample)
         most = found.rows * _TOGETHER * below.sample.num_rows / below.rows
         is_whole = sample is not None and sample.num_rows <= most

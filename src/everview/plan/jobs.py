@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from everview.plan.nodes import OPERATORS, Constant, Node, Refresh, Source
+from everview.plan.nodes import Constant, Node
 
 # An epoch is for few rows: a job more takes as long as so many Python functions in one.
 WORTH_A_JOB = 5
@@ -88,7 +88,7 @@ class _Found:
         for root in roots:
             self._reads[root] += 1
         for node in reversed(self.nodes):
-            times = 1 if isinstance(node, OPERATORS) else self._reads[node]
+            times = 1 if node.is_operator else self._reads[node]
             for one in self._inputs(node):
                 self._reads[one] += times
 
@@ -105,7 +105,7 @@ class _Found:
         self.sizes[node] = sum(map(self.size, below))
         if self._is_read(node):
             self.sizes[node] = 1
-        elif isinstance(node, OPERATORS) and below:
+        elif node.is_operator and below:
             self.sizes[node] += 1
             spared = (self._reads[node] - 1) * (self.sizes[node] - 1)
             if spared >= self._worth or self.sizes[node] >= self._most:
@@ -115,7 +115,7 @@ class _Found:
         """Whether rows of it are read from somewhere."""
         if self._is_given(node):
             return True
-        tables = node.tables() if isinstance(node, Source | Refresh) else set()
+        tables = node.own_tables()
         if self._changed is None:
             return bool(tables) or isinstance(node, Constant)
         return not tables.isdisjoint(self._changed)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from everview.errors import UnsupportedSql
-from everview.plan.nodes import Aggregate, Node, Order, Threshold, TopK
+from everview.plan.nodes import Aggregate, Node, Order
 from everview.schema import Column, is_nested, sql_name
 
 
@@ -33,14 +33,7 @@ def _ordered(plan: Node, order: tuple[Order, ...]) -> Iterator[tuple[str, Column
     """The columns whose values are put in order, and what for."""
     yield from (("ORDER BY", plan.column(by.column)) for by in order)
     for node in plan.walk():
-        if isinstance(node, TopK):
-            yield from (("ORDER BY", node.column(by.column)) for by in node.order)
-        elif isinstance(node, Threshold):
-            yield "a comparison of", node.column(node.column_)
-        elif isinstance(node, Aggregate):
-            for call in node.calls:
-                if call.argument and (call.distinct or call.function in ("min", "max")):
-                    yield f"{call.function} of", node.input.column(call.argument)
+        yield from node.ordered_columns()
 
 
 def has_map(arrow: pa.DataType) -> bool:

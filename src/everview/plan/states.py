@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from everview.plan.estimates import Estimate, Estimates
-from everview.plan.nodes import Aggregate, Join, Node, Replace, Threshold, TopK, Touched
+from everview.plan.nodes import Node
 from everview.schema import has_floats
 
 SHARD_BYTES = 30_000  # of an environment without rows
@@ -43,48 +41,14 @@ def view_rows(plan: Node, key: tuple[str, ...], estimates: Estimates, shards: in
 
 
 def _parts(node: Node, estimates: Estimates, shards: int) -> Iterable[Size]:
-    below = estimates.of(node.inputs()[0])
-    if isinstance(node, Join):
-        yield from _sides(node, below, estimates.of(node.right), shards)
-    elif isinstance(node, Aggregate):
-        yield from _groups(node, below, estimates.of(node).rows)
-    elif isinstance(node, Threshold):
-        yield _bag(below, (node.column_,), node.names())
-    elif isinstance(node, TopK):
-        yield _bag(below, tuple(by.column for by in node.order), node.names())
-    elif isinstance(node, Touched | Replace):
-        kept = below if isinstance(node, Touched) else estimates.of(node)
-        yield _bag(kept, node.groups, node.names(), in_key=isinstance(node, Touched))
-
-
-def _sides(node: Join, left: Estimate, right: Estimate, shards: int) -> Iterable[Size]:
-    copies = shards if node.replicated else 1
-    yield _bag(left, node.left_keys, node.left.names(), in_key=True)
-    if node.how in ("inner", "left", "full", "single"):
-        yield _times(_bag(right, node.right_keys, node.right.names(), in_key=True), copies)
-    if node.how != "inner":
-        keys = right.distinct(node.right_keys)
-        yield _times(_plain(keys, _TAG + right.width(node.right_keys), 8 + _SEAL), copies)
-    if node.how == "full":
-        yield _plain(left.distinct(node.left_keys), _TAG + left.width(node.left_keys), 8 + _SEAL)
-
-
-def _groups(node: Aggregate, below: Estimate, groups: float) -> Iterable[Size]:
-    key = _TAG + below.width(node.groups)
-    kept = {(c.argument, c.other, c.distinct): c for c in node.calls if c.argument}
-    wide = sum(
-        8 + (0 if c.function == "count" else _sum_width(node, c.argument)) for c in kept.values()
-    )
-    yield _plain(groups, key, 8 + wide + _SEAL)
-    valued = {c.argument for c in node.calls if c.distinct or c.function in ("min", "max")}
-    for argument in sorted(filter(None, valued)):
-        yield _bag(below, node.groups, (*node.groups, argument), in_key=True)
-
-
-def _sum_width(node: Aggregate, argument: str | None) -> int:
-    """Sums of doubles are kept in all their bits, which are of variable length."""
-    type_ = node.input.column(str(argument)).type
-    return 48 if pa.types.is_floating(type_) else 16
+    for part in node.state_items():
+        rows = estimates.of(part.rows)
+        if part.value is None:
+            size = _bag(rows, part.key, part.names, part.in_key)
+        else:
+            keys = estimates.of(part.groups).rows if part.groups else rows.distinct(part.key)
+            size = _plain(keys, _TAG + rows.width(part.key), part.value + _SEAL)
+        yield _times(size, shards) if part.copied else size
 
 
 def _bag(rows: Estimate, key: tuple[str, ...], names: Iterable[str], in_key: bool = False) -> Size:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession, connect, functions
 from pyspark.sql.types import IntegerType
 
 from everview.delta import WEIGHT
-from everview.operators.aggregate import AggregateOperator
+from everview.operators.registry import operator_for
 from everview.plan.distribution import (
     UNNAMED,
     Distribution,
@@ -30,7 +30,6 @@ from everview.plan.distribution import (
     shards_by,
 )
 from everview.plan.nodes import (
-    Aggregate,
     Constant,
     Filter,
     Generate,
@@ -39,7 +38,6 @@ from everview.plan.nodes import (
     Recompute,
     Refresh,
     Source,
-    Touched,
     Union,
 )
 from everview.programs import workers
@@ -349,8 +347,7 @@ class Program:
     def _is_seeded(self, node: Node) -> bool:
         """A global aggregate has a row even over nothing: a row of weight 0 makes it, in the
         partition of the others."""
-        is_global = isinstance(node, Aggregate | Touched) and not node.groups
-        return is_global and self._step.start is None
+        return node.has_row_of_nothing() and self._step.start is None
 
     def _seed(self, node: Node) -> DataFrame:
         """A row of weight 0 and NULLs beside those of a node; in the first shard, if those lie."""
@@ -365,8 +362,8 @@ class Program:
         columns = (*given.columns, WEIGHTED)
         if self._is_seeded(node):
             frame = frame.union(self._seed(given))
-        if self._spread and isinstance(node, Aggregate) and not lies(given, by):
-            partial_columns = AggregateOperator(node).partial_columns
+        if self._spread and not lies(given, by):
+            partial_columns = operator_for(node).partial_columns
             if partial_columns is not None:
                 names = self._named(column.name for column in columns)
                 frame = self._shaped(frame.select(*names), columns)

@@ -21,13 +21,10 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from everview.delta import WEIGHT, weighted
-from everview.operators.aggregate import AggregateOperator
 from everview.operators.base import MemoryState, Operator, State
-from everview.operators.join import JoinOperator
+from everview.operators.registry import operator_for
 from everview.operators.sink import ViewSink
-from everview.operators.threshold import ThresholdOperator
-from everview.operators.topk import TopKOperator
-from everview.operators.touched import ReplaceOperator, TouchedOperator
+from everview.operators.touched import ReplaceOperator
 from everview.plan.conditions import passing
 from everview.plan.nodes import Node, Source, node_of
 from everview.programs import apart
@@ -46,14 +43,6 @@ STEP = "everview.step"
 RUNNING: dict[str, Step] = {}
 PROCESSES: apart.Processes | None = None
 Batches = Iterator[pa.RecordBatch]
-_OPERATORS: dict[str, Any] = {
-    "aggregate": AggregateOperator,
-    "join": JoinOperator,
-    "threshold": ThresholdOperator,
-    "top-k": TopKOperator,
-    "touched": TouchedOperator,
-    "replace": ReplaceOperator,
-}
 _CHUNK_ROWS = 1 << 17
 _CALLS = count()
 _IMAGES = ("before", "after")
@@ -78,8 +67,7 @@ def _step(given: Step | str) -> Step:
 
 @lru_cache(1024)
 def operator_of(document: str) -> Operator:
-    made: Operator = _OPERATORS[node_of(document).kind](node_of(document))
-    return made
+    return operator_for(node_of(document))
 
 
 @guarded
@@ -212,7 +200,6 @@ def _shards_at(step: Step | str, state: str, places: Batches) -> Iterator[tuple[
 def partial_of(document: str, batches: Batches) -> Batches:
     """Deltas added up by group before they are shuffled."""
     operator = operator_of(document)
-    assert isinstance(operator, AggregateOperator)
     for delta in _in_chunks(pa.Table.from_batches([batch]) for batch in batches):
         with turn:
             added_up = operator.partial(delta).combine_chunks()

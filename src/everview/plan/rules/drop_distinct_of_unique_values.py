@@ -24,6 +24,6 @@ def drop_distinct_of_unique_values(plan: Node, facts: Facts) -> Node:
 def _plain(node: Aggregate, call: Call, key: set[str]) -> Call:
     if not call.distinct or call.argument is None or not key <= {*node.groups, call.argument}:
         return call
-    if call.function == "count" and not node.input.column(call.argument).nullable:
-        return Call("count", None)
+    if call.definition.counts and not node.input.column(call.argument).nullable:
+        return Call(call.function, None)
     return replace(call, distinct=False)

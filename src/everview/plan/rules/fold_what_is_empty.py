@@ -8,15 +8,12 @@ from functools import partial
 
 from everview.plan.facts import Facts
 from everview.plan.nodes import (
-    Aggregate,
     Constant,
     Filter,
-    Generate,
     Join,
     Node,
     Project,
     Replace,
-    Threshold,
     TopK,
     Touched,
     Union,
@@ -42,15 +39,11 @@ def _is_folded(node: Node) -> bool:
         return True
     if isinstance(node, TopK) and node.limit == 0:
         return True
-    if isinstance(node, Aggregate):
-        return bool(node.groups) and _is_empty(node.input)
     if isinstance(node, Replace):
         touched = node.input.inputs()[0]
         is_grouped = isinstance(touched, Touched) and not node.always
         return is_grouped and _is_empty(touched.inputs()[0])
-    return isinstance(node, Filter | Project | Generate | Threshold | TopK) and _is_empty(
-        node.input
-    )
+    return node.is_empty_of_nothing() and _is_empty(node.inputs()[0])
 
 
 def _is_empty(node: Node) -> bool:

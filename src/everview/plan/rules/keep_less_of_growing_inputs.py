@@ -7,35 +7,21 @@ from dataclasses import replace
 from functools import partial
 
 from everview.plan.facts import Facts
-from everview.plan.nodes import (
-    Aggregate,
-    Filter,
-    Generate,
-    Join,
-    Node,
-    Project,
-    Source,
-    TopK,
-    Union,
-)
+from everview.plan.nodes import Aggregate, Node, Source, TopK
 
 
 def keep_less_of_growing_inputs(plan: Node, facts: Facts) -> Node:
     plan = plan.with_inputs(partial(keep_less_of_growing_inputs, facts=facts))
-    if isinstance(plan, TopK) or (isinstance(plan, Aggregate) and _has_extremes(plan)):
+    if isinstance(plan, TopK) or (isinstance(plan, Aggregate) and _can_keep_less(plan)):
         return replace(plan, growing=_grows(plan.input, facts))
     return plan
 
 
-def _has_extremes(node: Aggregate) -> bool:
-    return any(call.function in ("min", "max") for call in node.calls)
+def _can_keep_less(node: Aggregate) -> bool:
+    return any(call.definition.over_growing for call in node.calls)
 
 
 def _grows(node: Node, facts: Facts) -> bool:
     if isinstance(node, Source):
         return facts.is_append_only(node.table)
-    if isinstance(node, Filter | Project | Generate | Union) or (
-        isinstance(node, Join) and node.how in ("inner", "semi")
-    ):
-        return all(_grows(one, facts) for one in node.inputs())
-    return False
+    return node.only_grows() and all(_grows(one, facts) for one in node.inputs())

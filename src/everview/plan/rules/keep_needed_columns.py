@@ -16,8 +16,6 @@ from everview.plan.nodes import (
     Recompute,
     Replace,
     Source,
-    Threshold,
-    TopK,
     Touched,
     Union,
 )
@@ -52,18 +50,14 @@ def _kept(node: Node, needed: set[str]) -> Node:
         return replace(node, parts=parts, columns=tuple(map(node.column, names)))
     if isinstance(node, Join):
         return _of_join(node, needed)
-    if isinstance(node, Aggregate):
-        arguments = {name for call in node.calls for name in (call.argument, call.other) if name}
-        below = _exactly(node.input, _wanted(node.input, arguments | set(node.groups)))
-        return replace(node, input=below)
-    if isinstance(node, Threshold):
-        below = _exactly(node.input, _wanted(node.input, needed | {node.column_}))
-        scalar = _kept(node.scalar, set(node.scalar.names()))
-        return replace(node, input=below, scalar=scalar, columns=below.columns)
-    assert isinstance(node, TopK)
-    ordered = {order.column for order in node.order}
-    below = _exactly(node.input, _wanted(node.input, needed | ordered))
-    return replace(node, input=below, columns=below.columns)
+    taken = iter([node.required_columns(needed)])  # of the first input; of others all columns are
+
+    def narrowed(below: Node) -> Node:
+        names = next(taken, None)
+        return _exactly(below, below.names() if names is None else _wanted(below, names))
+
+    found = node.with_inputs(narrowed)
+    return replace(found, columns=found.inputs()[0].columns) if node.passes_rows else found
 
 
 def _of_project(node: Project, needed: set[str]) -> Node:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from everview.plan.facts import Facts
 from everview.plan.keys import unique_key
 from everview.plan.nodes import Aggregate, Call, Node, Project
-from everview.schema import has_floats, quoted, sql_name
+from everview.schema import has_floats, quoted
 
 
 def project_groups_of_one_row(plan: Node, facts: Facts) -> Node:
@@ -34,18 +34,5 @@ def _of_one(node: Aggregate, call: Call, arrow: pa.DataType) -> str | None:
     """What a call gives for one row; None if there is no text for it."""
     if call.argument is None:
         return "CAST(1 AS BIGINT)"
-    value, given = quoted(call.argument), node.input.column(call.argument).type
-    if call.function == "count":
-        return f"CAST(CASE WHEN {value} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)"
-    if call.function in ("min", "max"):
-        return value
-    if call.function not in ("sum", "avg") or _digits(given) > _digits(arrow):
-        return None
-    cast = f"CAST({value} AS {sql_name(arrow)})"
-    # sums begin with 0.0, so that of -0.0 is not -0.0
-    return f"CASE WHEN {cast} = 0 THEN 0D ELSE {cast} END" if has_floats(given) else cast
-
-
-def _digits(arrow: pa.DataType) -> int:
-    """Of a decimal, how many it has before the point."""
-    return arrow.precision - arrow.scale if pa.types.is_decimal(arrow) else 0
+    words = call.definition.of_one_row(node.input.column(call.argument).type, arrow)
+    return None if words is None else words.format(quoted(call.argument))

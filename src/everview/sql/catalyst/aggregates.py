@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from everview.errors import UnsupportedSql
+from everview.functions import AggregateFunction, of_catalyst
 from everview.plan.dialects import not_on_sail
 from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace, Touched
 from everview.schema import Column, quoted
@@ -21,29 +22,9 @@ from everview.sql.catalyst.scalars import attached
 if TYPE_CHECKING:
     from everview.sql.catalyst.translation import Translation
 
-# of values that are all the same to them, first and any_value give the least, last the greatest
-INCREMENTAL = {
-    "Count": "count",
-    "Sum": "sum",
-    "Average": "avg",
-    "Min": "min",
-    "Max": "max",
-    "First": "min",
-    "AnyValue": "min",
-    "Last": "max",
-    "StddevSamp": "stddev_samp",
-    "StddevPop": "stddev_pop",
-    "VarianceSamp": "var_samp",
-    "VariancePop": "var_pop",
-    "CovSample": "covar_samp",
-    "CovPopulation": "covar_pop",
-    "Corr": "corr",
-}
-_ANY_OF = ("min", "max")
-_OF_PAIRS = ("covar_samp", "covar_pop", "corr")
 BY_TOUCHED_GROUP = {
     *("Skewness", "Kurtosis", "RegrSlope", "RegrIntercept", "RegrR2", "RegrSXY"),
-    *("RegrReplacement", "BitAndAgg", "BitOrAgg", "BitXorAgg"),
+    *("RegrReplacement", "BitAndAgg", "BitOrAgg"),
     *("Percentile", "PercentileCont", "PercentileDisc", "Median", "Mode"),
     *("MaxBy", "MinBy", "MaxMinByK", "CollectList", "CollectSet", "ListAgg"),
 }
@@ -183,12 +164,12 @@ class _Calls:
         column = self.given.expressions.typed(f"call_{number}", expression)
         if name in _CHOICES:
             self.given.choices.add(name)
-        _check_pairs(expression)
-        of_structs = INCREMENTAL.get(name) in _ANY_OF and pa.types.is_struct(column.type)
-        recomputed = of_structs or _tells_nested_apart(expression)
-        if name in INCREMENTAL and not recomputed:
-            tried = function.prettyName() in ("try_sum", "try_avg")
-            kept = function.prettyName() if tried else INCREMENTAL[name]
+        kept = _definition(function)
+        _check_pairs(expression, kept)
+        recomputed = _tells_nested_apart(expression) or (
+            kept is not None and not kept.gives(column.type)
+        )
+        if kept is not None and not recomputed:
             return self.kept.setdefault(self._call(expression, kept), column)
         if name in BY_TOUCHED_GROUP or recomputed:
             return self.recomputed.setdefault(self._text(expression), column)
@@ -199,21 +180,20 @@ class _Calls:
             "others can"
         )
 
-    def _call(self, expression: Any, name: str) -> Call:
+    def _call(self, expression: Any, function: AggregateFunction) -> Call:
         """An aggregate kept up to date; what a FILTER leaves out is NULL to it."""
-        function = expression.aggregateFunction()
-        arguments = children_of(function)
-        counted = [one for one in arguments if one.nullable() or name != "count"]
-        distinct = expression.isDistinct() and name not in _ANY_OF
+        arguments = children_of(expression.aggregateFunction())
+        counted = [one for one in arguments if one.nullable() or not function.counts]
+        distinct = expression.isDistinct() and not function.ignores_distinct
         condition = self._condition(expression)
-        if name == "count" and not counted and not distinct and condition is None:
-            return Call("count", None)
-        if name in _OF_PAIRS:
-            return self._of_pairs(name, arguments, condition)
-        if (name == "count" and len(counted) > 1) or (distinct and len(arguments) > 1):
+        if function.counts and not counted and not distinct and condition is None:
+            return Call(function.name, None)
+        if function.arguments == 2:
+            return self._of_pairs(function.name, arguments, condition)
+        if (function.counts and len(counted) > 1) or (distinct and len(arguments) > 1):
             return self._count_of_all(arguments if distinct else counted, condition, distinct)
         argument = self._argument(expression, (counted or arguments)[0])
-        return Call(name, argument, distinct)
+        return Call(function.name, argument, distinct)
 
     def _argument(self, call: Any, expression: Any) -> str:
         """A column with an argument of a call; NULL where its FILTER doesn't hold."""
@@ -276,16 +256,15 @@ class _Calls:
         children = [texts.reference(first, self._argument(expression, first))]
         children += [texts.rewrite(child, replaced) for child in others]
         told = [(str(child.sql()), child.dataType()) for child in children]
-        if INCREMENTAL.get(kind(function)) in _ANY_OF:
-            return by(f"{INCREMENTAL[kind(function)]}_by", told[0], told[0])
+        kept = _definition(function)
+        if kept is not None and kept.twin is not None:
+            return by(kept.twin, told[0], told[0])
         if kind(function) in ("MaxBy", "MinBy"):
             return by(function.prettyName(), *told)
         if kind(function) == "MaxMinByK":
             return several(function, told[0], told[1])
         if kind(function) == "ListAgg":
             return _listed(children, expression.isDistinct())
-        if kind(function) == "BitXorAgg" and expression.isDistinct():
-            return _xor_once(told[0][0], sql_type(first))
         if kind(function) == "RegrR2":
             return _fit(told[0][0], told[1][0])
         if kind(function) == "RegrReplacement":
@@ -312,6 +291,11 @@ class _Calls:
         return f"CASE WHEN size({once}) > 0 THEN array_join({told}, {between}) END"
 
 
+def _definition(function: Any) -> AggregateFunction | None:
+    """What is kept up to date for a function of Catalyst, if anything is."""
+    return of_catalyst(kind(function), lambda: str(function.prettyName()))
+
+
 def _is_real(expression: Any) -> bool:
     return sql_type(expression) in ("FLOAT", "DOUBLE")
 
@@ -334,9 +318,9 @@ def check_exact(function: Any, expression: Any) -> None:
         )
 
 
-def _check_pairs(expression: Any) -> None:
+def _check_pairs(expression: Any, kept: AggregateFunction | None) -> None:
     function = expression.aggregateFunction()
-    pairs = INCREMENTAL.get(kind(function)) in _OF_PAIRS or kind(function).startswith("Regr")
+    pairs = (kept is not None and kept.arguments == 2) or kind(function).startswith("Regr")
     if expression.isDistinct() and pairs:
         raise UnsupportedSql(
             f"{expression.sql()} can't be maintained; make its pairs distinct first, in a subquery "
@@ -350,13 +334,6 @@ def _tells_nested_apart(expression: Any) -> bool:
     arguments = children_of(expression.aggregateFunction())
     nested = [one for one in arguments if kind(one.dataType()) in ("ArrayType", "StructType")]
     return bool(expression.isDistinct() and len(arguments) > 1 and nested)
-
-
-def _xor_once(text: str, type_: str) -> str:
-    """bit_xor of different values; Sail's own fails where there are none, or few columns."""
-    once = f"collect_set({text})"
-    folded = f"aggregate({once}, CAST(0 AS {type_}), (sum, one) -> CAST(sum ^ one AS {type_}))"
-    return f"CASE WHEN size({once}) > 0 THEN {folded} END"
 
 
 def _told(text: str, type_: str) -> str:

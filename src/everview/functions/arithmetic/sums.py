@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everview.codec.buffers import values_of
-from everview.operators.exact import Sums
+from everview.functions.arithmetic.exact import Sums
 
 _DIGITS = 38
 _WIDE = 75  # digits of what isn't kept; Arrow's sum of two such has one more, the most there is

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from everview.operators.exact import Sums
+from everview.functions.arithmetic.exact import Sums
 
 Rows = list[tuple[float, int, int]]
 COUNT = 3

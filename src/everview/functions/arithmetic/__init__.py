@@ -1,0 +1,1 @@
+"""Exact arithmetic by group, on Arrow arrays and NumPy's."""

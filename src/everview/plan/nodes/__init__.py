@@ -1,0 +1,30 @@
+"""The nodes of plans, one family a file."""
+
+from everview.plan.nodes.aggregates import Aggregate, Call
+from everview.plan.nodes.base import Constant, Node, node_of
+from everview.plan.nodes.joins import Join
+from everview.plan.nodes.orders import Order, Threshold, TopK
+from everview.plan.nodes.rows import Filter, Generate, Project, Union
+from everview.plan.nodes.sources import Refresh, Source
+from everview.plan.nodes.touched import Recompute, Replace, Touched
+
+__all__ = [
+    "Aggregate",
+    "Call",
+    "Constant",
+    "Filter",
+    "Generate",
+    "Join",
+    "Node",
+    "Order",
+    "Project",
+    "Recompute",
+    "Refresh",
+    "Replace",
+    "Source",
+    "Threshold",
+    "TopK",
+    "Touched",
+    "Union",
+    "node_of",
+]

@@ -1,0 +1,276 @@
+"""What every plan node is: frozen, comparable, and the same after a round trip through JSON.
+
+A node says what the rest of the engine asks of it: what it takes of its inputs, how rows lie in
+shards, what tells them apart, what it keeps and does. The defaults are right for any node, if not
+the cheapest, so that a new one says only what is different.
+
+Expressions are Spark SQL text over the columns of a node's input, whose names are unique there, so
+that text never needs a qualifier. Names come from the query's own names and never from where in a
+plan a node stands: equal parts of different queries are equal nodes. A plan is a graph: what
+several nodes read is written and walked once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Any, ClassVar, TypeVar
+
+from everview.plan.conditions import Condition
+from everview.plan.placing import Distribution
+from everview.plan.sizes import Flow, Rows, RowsOf, StateItems, ratio
+from everview.schema import Column
+
+Key = tuple[str, ...] | None
+KeyOfTable = Callable[[str], Key]
+INCREMENTAL = "incremental"
+BY_GROUP = "by touched group"
+IN_FULL = "in full, computed anew from whole tables whenever one of them changes"
+REREADS = "re-reads all rows of its left side when its right side changes"
+_KINDS: dict[str, Any] = {}
+_PARTS: dict[str, Any] = {"Column": Column, "Condition": Condition}
+T = TypeVar("T")
+
+
+def later(default: Any) -> Any:
+    """A field that nodes were once stored without: left out of their JSON while it has its default,
+    so that those nodes are still the same."""
+    return field(default=default, kw_only=True)
+
+
+def part(kind: type[T]) -> type[T]:
+    """A dataclass that nodes have in their fields."""
+    _PARTS[kind.__name__] = kind
+    return kind
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Node:
+    """A step of a plan; `columns` are what it gives to the next."""
+
+    kind: ClassVar[str]
+    # it has state, in shards; the others the engine computes
+    is_operator: ClassVar[bool] = False
+    # its rows are some of those of its first input, or all
+    passes_rows: ClassVar[bool] = False
+    columns: tuple[Column, ...]
+
+    def __init_subclass__(cls) -> None:
+        if "kind" in vars(cls):
+            _KINDS[cls.kind] = cls
+
+    def inputs(self) -> tuple[Node, ...]:
+        return self._inputs
+
+    @cached_property
+    def _inputs(self) -> tuple[Node, ...]:
+        found = (getattr(self, one.name) for one in fields(self))
+        return tuple(node for value in found for node in _nodes(value))
+
+    def walk(self, ends: Callable[[Node], bool] = lambda node: False) -> Iterator[Node]:
+        """Every node of the plan once, inputs first; but nothing below a node where it `ends`."""
+        seen: set[str] = set()
+        left: list[tuple[Node, bool]] = [(self, False)]
+        while left:
+            node, is_done = left.pop()
+            if is_done:
+                yield node
+            elif node.identity not in seen:
+                seen.add(node.identity)
+                left.append((node, True))
+                below = () if ends(node) else node.inputs()
+                left += [(one, False) for one in reversed(below)]
+
+    def with_inputs(self, change: Callable[[Node], Node]) -> Node:
+        """The node with each of its inputs changed."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: _changed(value, change) for name, value in values.items()})
+
+    def tables(self) -> set[str]:
+        """The tables whose changes reach this node."""
+        return {table for node in self.walk() for table in node.own_tables()}
+
+    def own_tables(self) -> set[str]:
+        """The tables that the node itself reads."""
+        return set()
+
+    def label(self) -> str:
+        return self.kind
+
+    def maintenance(self) -> str:
+        """How it follows changes."""
+        return INCREMENTAL
+
+    def required_columns(self, needed: set[str]) -> set[str] | None:
+        """The columns of its first input that it takes, to give those that are needed; None: all.
+        Of other inputs it takes all."""
+        return None
+
+    def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
+        """Columns that are unique together, if any are known to be, of those of its inputs; NULL
+        is one value."""
+        return keys[0] if self.passes_rows else None
+
+    def ordered_columns(self) -> Iterator[tuple[str, Column]]:
+        """The columns whose values it puts in order, and what for."""
+        return iter(())
+
+    def only_grows(self) -> bool:
+        """Whether no row of it ever goes if none of its inputs does."""
+        return False
+
+    def is_empty_of_nothing(self) -> bool:
+        """Whether it has no rows if its inputs have none."""
+        return False
+
+    def has_row_of_nothing(self) -> bool:
+        """Whether it has a row even if its inputs never had one."""
+        return False
+
+    def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        """Of an operator: the distribution it needs of each input, if they lie so; None, a copy in
+        every shard."""
+        return ((),) * len(lie)
+
+    def distribution(self, lie: Sequence[Distribution]) -> Distribution:
+        """How its rows lie, if those of its inputs lie so."""
+        return self.shards_by(lie)[0] if self.is_operator else None
+
+    def expected_rows(self, below: Sequence[Rows]) -> float:
+        """How many rows it gives, if its inputs give so many."""
+        return below[0].rows
+
+    def state_items(self) -> Iterator[StateItems]:
+        """What an operator keeps: all rows of its inputs."""
+        for one in self.inputs():
+            yield StateItems(one, (), tuple(one.names()))
+
+    def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
+        """What the deltas of its inputs make it do and give. An operator reads and writes as many
+        items as there are rows in them."""
+        rows = sum(one.rows for one in below)
+        share = ratio(rows_of, self, self.inputs()[0])
+        given = below[0].times(share)
+        return Flow(given.rows, given.changes, rows, rows, rows) if self.is_operator else given
+
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def column(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+    @cached_property
+    def text(self) -> str:
+        """The plan as JSON text."""
+        return json.dumps(self.to_json(), sort_keys=True)
+
+    @cached_property
+    def alone(self) -> str:
+        """The node as JSON text, with no more of its inputs than their columns."""
+        return self.with_inputs(lambda one: Constant(one.columns, ())).text
+
+    @cached_property
+    def identity(self) -> str:
+        """The same for equal nodes, and only for them."""
+        left = list(self.inputs())
+        while left:  # from below, as plans may be deeper than Python's stack
+            waiting = [one for one in left[-1].inputs() if "identity" not in vars(one)]
+            if not waiting:
+                left.pop().identity  # noqa: B018
+            left += waiting
+        own = json.dumps(self._own(lambda one: one.identity), sort_keys=True)
+        return blake2b(own.encode(), digest_size=10).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<{self.label()}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """All nodes of the plan, inputs first; a node has the places of its inputs."""
+        places: dict[str, int] = {}
+        found = []
+        for node in self.walk():
+            found.append(node._own(lambda one: places[one.identity]))
+            places[node.identity] = len(places)
+        return found
+
+    def _own(self, name: Callable[[Node], Any]) -> dict[str, Any]:
+        values = [(one, getattr(self, one.name)) for one in fields(self)]
+        given = [(one, value) for one, value in values if not one.kw_only or value != one.default]
+        return {"kind": self.kind, **{one.name: _to_json(value, name) for one, value in given}}
+
+    @staticmethod
+    def from_json(documents: list[dict[str, Any]]) -> Node:
+        nodes: list[Node] = []
+        for document in documents:
+            kind = _KINDS[document["kind"]]
+            given = [one.name for one in fields(kind) if one.name in document]
+            nodes.append(kind(**{name: _from_json(document[name], nodes) for name in given}))
+        return nodes[-1]
+
+
+@lru_cache(4096)
+def node_of(text: str) -> Node:
+    """The plan of a JSON text."""
+    return Node.from_json(json.loads(text))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(Node):
+    """Rows that never change, as texts of their values."""
+
+    kind = "constant"
+    rows: tuple[tuple[str, ...], ...]
+
+    def label(self) -> str:
+        return f"constant ({len(self.rows)} row{'s' * (len(self.rows) != 1)})"
+
+
+def renamed(key: Key, shown: Mapping[str, str]) -> Key:
+    """A key in the names that its columns have further up; None if one of them has none."""
+    if key is None or not all(name in shown for name in key):
+        return None
+    return tuple(shown[name] for name in key)
+
+
+def _nodes(value: Any) -> tuple[Node, ...]:
+    if isinstance(value, Node):
+        return (value,)
+    return tuple(one for one in value if isinstance(one, Node)) if isinstance(value, tuple) else ()
+
+
+def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
+    if isinstance(value, Node):
+        return change(value)
+    return tuple(_changed(one, change) for one in value) if isinstance(value, tuple) else value
+
+
+def _to_json(value: Any, name: Callable[[Node], Any]) -> Any:
+    if isinstance(value, Node):
+        return {"node": name(value)}
+    if isinstance(value, Column):
+        return {"part": "Column", **value.to_json()}
+    if type(value).__name__ in _PARTS:
+        return {"part": type(value).__name__, **vars(value)}
+    return [_to_json(one, name) for one in value] if isinstance(value, tuple) else value
+
+
+def _from_json(value: Any, nodes: list[Node]) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(one, nodes) for one in value)
+    if not isinstance(value, dict):
+        return value
+    if "node" in value:
+        return nodes[value["node"]]
+    if value["part"] == "Column":
+        return Column.from_json(value)
+    given = {name: one for name, one in value.items() if name != "part"}
+    return _PARTS[value["part"]](**{name: _from_json(one, nodes) for name, one in given.items()})
