@@ -27,7 +27,7 @@ import numpy as np
 import everview as ev
 from everview import tpch
 from everview.calibration import calibrate
-from everview.files.load import load
+from everview.load.files import load
 from everview.plan.rules import order_joins
 from everview.tpch import changes
 

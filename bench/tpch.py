@@ -32,7 +32,7 @@ import pyarrow as pa
 import everview as ev
 from everview import tpch
 from everview.catalog import EPOCH, NO_EPOCH, VIEWS, ViewRecord
-from everview.files.load import load
+from everview.load.files import load
 from everview.plan.nodes import Aggregate, Node
 from everview.programs.program import Program
 from everview.programs.step import Step

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 import everview as ev
 from everview.cli.output import print_rows
 from everview.errors import DataError, InvalidSchema, WrongType
-from everview.files.load import load
 from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
 from everview.intake.documents import format_document, format_value, parse_document
+from everview.load.files import load
 from everview.schema import TableSchema, array_type, is_nested
 from tests.values import nested_types, values
 

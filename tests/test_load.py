@@ -22,10 +22,10 @@ from everview.errors import (
     WriteRejected,
     WrongType,
 )
-from everview.files import load as loading
-from everview.files import pieces
-from everview.files.load import load
-from everview.files.reject import Rejects
+from everview.load import load as loading
+from everview.load import pieces
+from everview.load.files import load
+from everview.load.reject import Rejects
 from everview.stores.base import Observer, Write
 from everview.table import Table
 

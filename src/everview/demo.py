@@ -18,7 +18,7 @@ import everview as ev
 from everview import tpch
 from everview.closing import Closing
 from everview.database import EngineName
-from everview.files.load import load
+from everview.load.files import load
 from everview.readable import readable_bytes
 from everview.results.result import count_rows
 from everview.tpch.changes import ORDERS_AND_LINES, Changes, apply

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import everview
 from everview import calibration
 from everview.cli import main
-from everview.files import load as loading
+from everview.load import load as loading
 from tests.sql.duck_engine import DuckEngine
 
 TYPES = {

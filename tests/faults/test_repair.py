@@ -92,3 +92,13 @@ def test_a_view_that_is_made_anew_is_not_read_as_if_it_were_empty(
     monkeypatch.undo()
     shop.maintain()
     assert shop.verify("large").equal
+
+
+def test_a_new_view_is_loaded_without_the_damaged_rows_of_another(shop: ev.Database) -> None:
+    """It would have taken them in place of its own plan."""
+    query = shop.view("large").sql
+    damage(shop, states_of(shop, "large")["view"], 3)
+    shop.sql(f"CREATE MATERIALIZED VIEW again AS {query}")
+    report = shop.maintain()
+    assert (report.loaded, report.failed) == (["again"], {})
+    assert shop.verify("again").equal

@@ -7,7 +7,7 @@ import pytest
 
 import everview as ev
 from everview import tpch
-from everview.files.load import load
+from everview.load.files import load
 from tests.tpch.oracle import tables_of
 
 SCALE = 0.01

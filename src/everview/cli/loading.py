@@ -10,8 +10,8 @@ import click
 
 import everview
 from everview.cli.output import RewrittenLine
-from everview.files.load import load as load_file
-from everview.files.reject import Rejects
+from everview.load.files import load as load_file
+from everview.load.reject import Rejects
 from everview.results.result import count_rows
 
 SECONDS_BETWEEN = 0.2

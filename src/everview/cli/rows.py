@@ -14,10 +14,10 @@ from everview.cli.keys import parse_bound, parse_keys
 from everview.cli.loading import ProgressLine
 from everview.cli.output import FORMATS, print_rows
 from everview.errors import DataError, UnknownColumn
-from everview.files.load import put_batches, read_json_lines
 from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
 from everview.intake.explain import shown
+from everview.load.files import put_batches, read_json_lines
 from everview.results.result import count_rows, count_unchanged
 
 # A key may begin with a minus sign.

@@ -20,6 +20,7 @@ from everview.catalog import (
     ViewRecord,
 )
 from everview.catalog.records import NEW, ROWS
+from everview.errors import Damaged
 from everview.maintain.cut import positions_at, time_now
 from everview.maintain.maintainer import FAILURES, Maintainer
 from everview.maintain.views import change_views, drop_states, tables_of
@@ -78,13 +79,23 @@ def _in_order(views: list[ViewRecord]) -> list[ViewRecord]:
 
 
 def _load(
-    maintainer: Maintainer, root: str | None, view: ViewRecord, beside: list[ViewRecord]
+    maintainer: Maintainer,
+    root: str | None,
+    view: ViewRecord,
+    beside: list[ViewRecord],
+    beside_rows: bool = True,
 ) -> ViewRecord | None:
-    """The view with its state, loaded beside others that were just loaded; None if it fails."""
-    view, step, load = _prepared(maintainer, view, beside)
+    """The view with its state, loaded beside others that were just loaded; None if it fails.
+
+    If rows of another view are damaged, from which it would be loaded, it is loaded without them.
+    """
+    new = view
+    view, step, load = _prepared(maintainer, new, beside, beside_rows)
     try:
         maintainer.ran(lambda programs: programs.load(view, step, load))
     except FAILURES as error:
+        if isinstance(error, Damaged) and beside_rows and load.kept:
+            return _load(maintainer, root, new, beside, beside_rows=False)
         _give_up(maintainer, root, view, step, maintainer.reason(view, step, {}, error))
         return None
     finally:
@@ -93,7 +104,7 @@ def _load(
 
 
 def _prepared(
-    maintainer: Maintainer, view: ViewRecord, beside: list[ViewRecord]
+    maintainer: Maintainer, view: ViewRecord, beside: list[ViewRecord], beside_rows: bool
 ) -> tuple[ViewRecord, Step, Load]:
     """What it takes to load a view: the view with places for its state, the step, and the rest.
 
@@ -111,15 +122,16 @@ def _prepared(
         positions[table] = store.positions_at(table, now)
         store.register(table, OF_VIEWS, positions[table])
     store.states.begin(token)
-    view, load = _with_states(store, view, beside)
+    view, load = _with_states(store, view, beside, beside_rows)
     store.catalog.write({EPOCH: Epoch(number, positions, now)}, token)
     return view, maintainer.step(view, number, None, positions), load
 
 
 def _with_states(
-    store: Store, view: ViewRecord, beside: list[ViewRecord]
+    store: Store, view: ViewRecord, beside: list[ViewRecord], beside_rows: bool
 ) -> tuple[ViewRecord, Load]:
-    """The view with a place for each operator's state: that of an equal one, or a fresh one."""
+    """The view with a place for each operator's state: that of an equal one, or a fresh one; with
+    `beside_rows`, rows of other views serve in place of the plans that they are of."""
     views = store.catalog.all(VIEWS).values()
     drop_states(store, store.states.names(), [*views, *beside])  # what a load left that failed
     operators = {node.identity: node for node in view.plan.walk() if node.is_operator}
@@ -130,7 +142,7 @@ def _with_states(
     states = {**shared, **fresh, ROWS: _new_state()}
     recomputed = {i: Kept(at) for i, at in shared.items() if isinstance(operators[i], Replace)}
     lie_by_columns = any(UNNAMED in shards_by(node) for node in operators.values())
-    rows = (_rows_of(other, lie_by_columns) for other in there)
+    rows = (_rows_of(other, lie_by_columns) for other in there if beside_rows)
     kept = recomputed | dict(filter(None, rows))
     found = jobs([view.plan], worth=1, given=kept)
     places = {node.identity: _new_state() for part in found.ahead for node in part}

@@ -58,12 +58,20 @@ class Maintainer:
         self.report.failed[view.name] = reason
         self.report.watch.stopped(view.name, reason)
 
+    def _whose(self, what: str, view: ViewRecord) -> str:
+        """Which other views have the state that a message of damage names."""
+        others = [one for one in self.store.catalog.all(VIEWS).values() if one.name != view.name]
+        names = [one.name for one in others if any(f"/{s}/" in what for s in one.states.values())]
+        return f"; this is also state of view {', '.join(names)}" if names else ""
+
     def reason(
         self, view: ViewRecord, step: Step, states: Mapping[str, str], error: EverviewError
     ) -> str:
         """What went wrong, and on which row, with a remedy; operators say so themselves."""
         what = " ".join(str(error).split("\n== SQL")[0].split())
-        if isinstance(error, Overflow | Damaged | TooManyRows | OutOfReach | UnsupportedSql):
+        if isinstance(error, Damaged):
+            return what + self._whose(what, view)
+        if isinstance(error, Overflow | TooManyRows | OutOfReach | UnsupportedSql):
             return what
         tables = {table: self.store.describe(table) for table in view.tables}
         keys = {name: tuple(map(table.column, table.key)) for name, table in tables.items()}

@@ -10,16 +10,17 @@ from everview.plan import placing
 from everview.plan.nodes import Node
 from everview.plan.placing import UNNAMED, Distribution
 
-_known: dict[str, Distribution] = {}
+_KNOWN = "_distribution"  # where a node has it, once it was asked for
 
 
 def distribution(node: Node) -> Distribution:
     """How the rows that a node gives lie."""
-    if node.identity not in _known:
-        for one in node.walk():  # from below, as plans may be deeper than Python's stack
-            if one.identity not in _known:
-                _known[one.identity] = one.distribution(_of_inputs(one))
-    return _known[node.identity]
+    if _KNOWN not in vars(node):
+        for one in (*node.walk(), node):  # from below, as plans may be deeper than Python's stack
+            if _KNOWN not in vars(one):
+                vars(one)[_KNOWN] = one.distribution(_of_inputs(one))
+    found: Distribution = vars(node)[_KNOWN]
+    return found
 
 
 def shards_by(node: Node) -> tuple[Distribution, ...]:

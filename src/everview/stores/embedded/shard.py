@@ -2,10 +2,10 @@
 
 Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
 `long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
-last epoch applied; `outbox`: its output, an Arrow stream; `token`: the lease of who wrote last;
-`load` and `work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to
-their end). All change in one transaction, so an epoch is applied once, and asking for it again
-gives the outbox: that is how the law of states holds here.
+last epoch applied; `outbox`: its output, an Arrow stream, in pieces of a GiB; `token`: the lease
+of who wrote last; `load` and `work`: what the load and the last epochs took; `ended`: which tasks
+of an epoch came to their end). All change in one transaction, so an epoch is applied once, and
+asking for it again gives the outbox: that is how the law of states holds here.
 """
 
 from __future__ import annotations
@@ -38,8 +38,14 @@ _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
 _LOAD, _WORK, _ENDED = b"load", b"work", b"ended"
 _NUMBER = struct.Struct("<Q")
 _READ = 8192
+_PIECE = 1 << 30  # bytes
 _PATIENCE = 30.0  # seconds
 T = TypeVar("T")
+
+
+def _piece(number: int) -> bytes:
+    """The name of a piece of the outbox."""
+    return _OUTBOX + (b" %d" % number if number else b"")
 
 
 def lock_of(path: str) -> str:
@@ -59,11 +65,11 @@ class EmbeddedShard(Shard):
         def once(txn: lmdb.Transaction) -> pa.Table:
             self._check(txn, token)
             if self._check_order(txn, epoch) == epoch:
-                return from_stream(self._noted(txn, _OUTBOX))
+                return self._output(txn)
             state = ShardState(txn, self.environment.dbs)
             given = work(state)
             begun = time.perf_counter_ns()
-            self._note(txn, _OUTBOX, to_stream(given))
+            self._note_output(txn, given)
             self._note(txn, _APPLIED, _NUMBER.pack(epoch))
             state.tally.nanoseconds += time.perf_counter_ns() - begun
             ring = self._noted(txn, _WORK)
@@ -92,7 +98,7 @@ class EmbeddedShard(Shard):
     def hand(self, epoch: int, token: int, output: pa.Table) -> None:
         def once(txn: lmdb.Transaction) -> None:
             self._check(txn, token)
-            self._note(txn, _OUTBOX, to_stream(output))
+            self._note_output(txn, output)
             self._note(txn, _APPLIED, _NUMBER.pack(epoch))
 
         self._update(once)
@@ -101,7 +107,7 @@ class EmbeddedShard(Shard):
         with self.environment.reading() as txn, self._told_of():
             if self._check_order(txn, epoch) != epoch:
                 return None
-            return from_stream(self._noted(txn, _OUTBOX))
+            return self._output(txn)
 
     def note_end(self, epoch: int, token: int, task: int) -> None:
         def noted(txn: lmdb.Transaction) -> None:
@@ -153,6 +159,22 @@ class EmbeddedShard(Shard):
                 "maintainer took over"
             )
         return applied
+
+    def _note_output(self, txn: lmdb.Transaction, output: pa.Table) -> None:
+        """In pieces, as no value of LMDB's may have 4 GiB."""
+        stream = memoryview(to_stream(output))
+        places = range(0, max(len(stream), 1), _PIECE)
+        for number, at in enumerate(places):
+            self._note(txn, _piece(number), bytes(stream[at : at + _PIECE]))
+        number = len(places)
+        while txn.delete(_piece(number), db=self.environment.dbs[-1]):  # of a larger one before
+            number += 1
+
+    def _output(self, txn: lmdb.Transaction) -> pa.Table:
+        pieces = [self._noted(txn, _piece(0))]
+        while piece := self._noted(txn, _piece(len(pieces))):
+            pieces.append(piece)
+        return from_stream(b"".join(pieces) if len(pieces) > 1 else pieces[0])
 
     def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:
         found = self._noted(txn, name)

@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from everview.errors import DataError
-from everview.files.load import (
+from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
+from everview.intake.documents import format_document
+from everview.load.files import (
     JSON_BATCH,
     SUFFIXES,
     Batches,
@@ -31,9 +33,7 @@ from everview.files.load import (
     opened,
     parquet_errors,
 )
-from everview.files.reject import Piece, Rejects, fitting
-from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
-from everview.intake.documents import format_document
+from everview.load.reject import Piece, Rejects, fitting
 from everview.results.result import values_of
 from everview.schema import TableSchema
 from everview.stores.base import BATCH_ROWS

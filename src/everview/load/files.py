@@ -27,11 +27,11 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from everview.errors import DataError, EverviewError, NullNotAllowed, UnknownColumn
-from everview.files.reject import LINE, Rejects, without_reasons
 from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
 from everview.intake.documents import parse_document
 from everview.intake.explain import shown
 from everview.intake.rows import match_columns
+from everview.load.reject import LINE, Rejects, without_reasons
 from everview.schema import TableSchema
 from everview.stores.base import BATCH_ROWS
 from everview.table import Table
@@ -71,7 +71,7 @@ def load(
     by default it is a comma, in a .tsv file a tab. Rows that don't fit go to `rejects`; without it,
     the first such row raises `DataError`.
     """
-    from everview.files.pieces import fitting_batches
+    from everview.load.pieces import fitting_batches
 
     path = os.fspath(path)
     found = _format_of(path, format)

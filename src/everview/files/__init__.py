@@ -1,1 +1,0 @@
-"""Files into tables: Parquet, CSV and JSON lines."""
