@@ -17,6 +17,7 @@ from everview.run import programs, workers
 from everview.run.engine import Engine
 from everview.run.rounds import Program
 from everview.schema import Column
+from tests.plan.trees import tree
 
 LEVELS = 9  # each reads the one before twice
 NESTED = (
@@ -234,6 +235,6 @@ def test_frames_of_deep_plans_are_made(sail: Engine) -> None:
     column = Column("id", pa.int64(), False)
     plan: Node = Source((column,), "t", ("id",))
     for i in range(500):
-        plan = Filter((column,), plan, f"id > {i}")
+        plan = Filter((column,), plan, tree(f"{{id}} > {i}"))
     step = workers.Step("db", "never", (0,), 1, 1, {"t": {0: 0}}, {"t": {0: 1}})
     assert Program(sail.session, step, {}).frame(plan) is not None

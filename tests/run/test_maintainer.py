@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import everview as ev
+from everview.plan.expressions import Ref
 from everview.plan.nodes import Join, Project, Source
 from everview.run.maintainer import Report, _rows_of, _run_epoch, alone
 from everview.run.recovery import epoch_document
@@ -54,7 +55,7 @@ def test_rows_of_a_view_are_not_read_where_they_have_to_lie_as_those_of_its_plan
     left, right = Source((k, g), "t", ("k", "g")), Source((h,), "u", ("h",))
     joined = Join((k, g, h), left, right, "inner", ("g",), ("h",), (False,), False)
     for columns, is_placed in (((k, g), True), ((k,), False)):
-        plan = Project(columns, joined, tuple(column.name for column in columns))
+        plan = Project(columns, joined, tuple(Ref(column.name) for column in columns))
         view = {"plan": plan.text, "key": ["k"], "states": {"view": "s"}}
         assert _rows_of(view, lie_by_columns=False) is not None
         assert (_rows_of(view, lie_by_columns=True) is not None) == is_placed

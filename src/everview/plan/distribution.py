@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from everview.plan.expressions import column_of
 from everview.plan.nodes import (
     OPERATORS,
     Aggregate,
@@ -23,7 +24,7 @@ from everview.plan.nodes import (
     TopK,
     Touched,
 )
-from everview.schema import is_nested, unquoted
+from everview.schema import is_nested
 
 Distribution = tuple[frozenset[str], ...] | None
 UNNAMED: Distribution = (frozenset(),)
@@ -43,8 +44,9 @@ def _distribution(node: Node) -> Distribution:
     if isinstance(node, Filter):
         return distribution(node.input)
     if isinstance(node, Project):
-        made = zip(node.expressions, node.names(), strict=True)
-        return _shown([(unquoted(text), name) for text, name in made], distribution(node.input))
+        made = zip(map(column_of, node.expressions), node.names(), strict=True)
+        shown = [(old, name) for old, name in made if old is not None]
+        return _shown(shown, distribution(node.input))
     if isinstance(node, Generate):
         return _shown([(name, name) for name in node.kept], distribution(node.input))
     if isinstance(node, Aggregate | Threshold | TopK | Replace):

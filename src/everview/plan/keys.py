@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from everview.plan.expressions import column_of
 from everview.plan.nodes import (
     Aggregate,
     Filter,
@@ -18,7 +19,6 @@ from everview.plan.nodes import (
     TopK,
     Touched,
 )
-from everview.schema import unquoted
 
 Key = tuple[str, ...] | None
 KeyOfTable = Callable[[str], Key]
@@ -49,8 +49,8 @@ def _unique_key(node: Node, key_of_table: KeyOfTable, key_of: Callable[[Node], K
         named = {read: column.name for read, column in zip(node.read, node.columns, strict=True)}
         return _renamed(key_of_table(node.table), named)
     if isinstance(node, Project):
-        made = zip(node.expressions, node.names(), strict=True)
-        shown = {unquoted(text): name for text, name in reversed(list(made))}
+        made = zip(map(column_of, node.expressions), node.names(), strict=True)
+        shown = {old: name for old, name in reversed(list(made)) if old is not None}
         return _renamed(key_of(node.input), shown)
     return _of_join(node, key_of(node.left), key_of(node.right)) if isinstance(node, Join) else None
 

@@ -1,9 +1,8 @@
 """Plan nodes: frozen, comparable, and the same after a round trip through JSON.
 
-Expressions are Spark SQL text over the columns of a node's input, whose names are unique there, so
-that text never needs a qualifier. Names come from the query's own names and never from where in a
-plan a node stands: equal parts of different queries are equal nodes. A plan is a graph: what
-several nodes read is written and walked once.
+Expressions are trees over the columns of a node's input, whose names are unique there. Names come
+from the query's own names and never from where in a plan a node stands: equal parts of different
+queries are equal nodes. A plan is a graph: what several nodes read is written and walked once.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 
 from everview.plan.conditions import Condition
-from everview.plan.dialects import on_spark
-from everview.schema import Column, unquoted
+from everview.plan.expressions import Tree, Written, column_of, readable
+from everview.schema import Column
 
 
 def later(default: Any) -> Any:
@@ -31,6 +30,7 @@ class Node:
     """A step of a plan; `columns` are what it gives to the next."""
 
     kind: ClassVar[str]
+    expressed: ClassVar[str] = ""  # the field that has its expressions
     columns: tuple[Column, ...]
 
     def inputs(self) -> tuple[Node, ...]:
@@ -63,6 +63,10 @@ class Node:
     def tables(self) -> set[str]:
         """The tables whose changes reach this node."""
         return {node.table for node in self.walk() if isinstance(node, Source)}
+
+    def trees(self) -> list[Tree]:
+        """The expressions of the node itself."""
+        return list(_trees(getattr(self, self.expressed))) if self.expressed else []
 
     def label(self) -> str:
         return self.kind
@@ -124,7 +128,10 @@ class Node:
         for document in documents:
             kind = _KINDS[document["kind"]]
             given = [one.name for one in fields(kind) if one.name in document]
-            nodes.append(kind(**{name: _from_json(document[name], nodes) for name in given}))
+            values = {name: _from_json(document[name], nodes) for name in given}
+            if kind.expressed:
+                values[kind.expressed] = _as_trees(values[kind.expressed])
+            nodes.append(kind(**values))
         return nodes[-1]
 
 
@@ -151,10 +158,11 @@ class Source(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(Node):
-    """Rows that never change, as texts of their values."""
+    """Rows that never change."""
 
     kind = "constant"
-    rows: tuple[tuple[str, ...], ...]
+    expressed = "rows"
+    rows: tuple[tuple[Tree, ...], ...]
 
     def label(self) -> str:
         return f"constant ({len(self.rows)} row{'s' * (len(self.rows) != 1)})"
@@ -163,11 +171,12 @@ class Constant(Node):
 @dataclass(frozen=True, eq=False, repr=False)
 class Filter(Node):
     kind = "filter"
+    expressed = "condition"
     input: Node
-    condition: str
+    condition: Tree
 
     def label(self) -> str:
-        return on_spark(f"filter {self.condition}")
+        return f"filter {readable(self.condition)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,13 +184,14 @@ class Project(Node):
     """`expressions[i]` makes `columns[i]`."""
 
     kind = "project"
+    expressed = "expressions"
     input: Node
-    expressions: tuple[str, ...]
+    expressions: tuple[Tree, ...]
 
     def label(self) -> str:
         made = zip(self.expressions, self.names(), strict=True)
-        texts = [text if unquoted(text) == name else f"{text} AS {name}" for text, name in made]
-        return on_spark(f"project {', '.join(texts)}")
+        shown = ((readable(tree), "" if column_of(tree) == name else name) for tree, name in made)
+        return f"project {', '.join(f'{text} AS {name}' if name else text for text, name in shown)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,13 +199,14 @@ class Generate(Node):
     """Several rows, or none, of each: the columns `kept`, then those that a generator gives."""
 
     kind = "generate"
+    expressed = "generator"
     input: Node
     kept: tuple[str, ...]
-    generator: str
+    generator: Tree
 
     def label(self) -> str:
         made = ", ".join(self.names()[len(self.kept) :])
-        return on_spark(f"generate {self.generator} AS {made}")
+        return f"generate {readable(self.generator)} AS {made}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -339,13 +350,14 @@ class Recompute(Node):
     or one row of each."""
 
     kind = "recompute"
+    expressed = "expressions"
     input: Touched
-    expressions: tuple[str, ...]
+    expressions: tuple[Tree, ...]
     rows_stay: bool
 
     def label(self) -> str:
         what = "window" if self.rows_stay else "aggregate"
-        return on_spark(f"{what} {', '.join(self.expressions)}")
+        return f"{what} {', '.join(map(readable, self.expressions))}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -353,8 +365,9 @@ class Refresh(Node):
     """What the engine computes of a whole query over whole tables, whenever one of them changes."""
 
     kind = "refresh"
+    expressed = "query"
     sources: tuple[Source, ...]
-    query: str
+    query: Tree
 
     def label(self) -> str:
         return f"refresh: the whole query over {', '.join(one.table for one in self.sources)}"
@@ -392,6 +405,21 @@ def _nodes(value: Any) -> tuple[Node, ...]:
     return tuple(one for one in value if isinstance(one, Node)) if isinstance(value, tuple) else ()
 
 
+def _trees(value: Any) -> Iterator[Tree]:
+    if isinstance(value, Tree):
+        yield value
+    else:
+        for one in value:
+            yield from _trees(one)
+
+
+def _as_trees(value: Any) -> Any:
+    """Expressions that were stored; before there were trees, each was a text."""
+    if isinstance(value, str):
+        return Written(value)
+    return tuple(map(_as_trees, value)) if isinstance(value, tuple) else value
+
+
 def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
     if isinstance(value, Node):
         return change(value)
@@ -401,6 +429,10 @@ def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
 def _to_json(value: Any, name: Callable[[Node], Any]) -> Any:
     if isinstance(value, Node):
         return {"node": name(value)}
+    if isinstance(value, Written):
+        return value.text
+    if isinstance(value, Tree):
+        return {"tree": value.to_json()}
     if isinstance(value, Column):
         return {"part": "Column", **value.to_json()}
     if isinstance(value, Call | Order | Condition):
@@ -415,6 +447,8 @@ def _from_json(value: Any, nodes: list[Node]) -> Any:
         return value
     if "node" in value:
         return nodes[value["node"]]
+    if "tree" in value:
+        return Tree.from_json(value["tree"])
     if value["part"] == "Column":
         return Column.from_json(value)
     given = {name: one for name, one in value.items() if name != "part"}

@@ -7,10 +7,11 @@ from functools import partial
 
 import pyarrow as pa
 
+from everview.plan.expressions import Ref, Tree, cast, sql
 from everview.plan.facts import Facts
 from everview.plan.keys import unique_key
 from everview.plan.nodes import Aggregate, Call, Node, Project
-from everview.schema import has_floats, quoted, sql_name
+from everview.schema import has_floats, sql_name
 
 
 def project_groups_of_one_row(plan: Node, facts: Facts) -> Node:
@@ -24,26 +25,26 @@ def project_groups_of_one_row(plan: Node, facts: Facts) -> Node:
         return plan
     outputs = plan.columns[len(groups) :]
     made = [_of_one(plan, call, c.type) for call, c in zip(plan.calls, outputs, strict=True)]
-    texts = [text for text in made if text is not None]
-    if len(texts) < len(made):
+    trees = [tree for tree in made if tree is not None]
+    if len(trees) < len(made):
         return plan
-    return Project(plan.columns, plan.input, (*map(quoted, plan.groups), *texts))
+    return Project(plan.columns, plan.input, (*map(Ref, plan.groups), *trees))
 
 
-def _of_one(node: Aggregate, call: Call, arrow: pa.DataType) -> str | None:
-    """What a call gives for one row; None if there is no text for it."""
+def _of_one(node: Aggregate, call: Call, arrow: pa.DataType) -> Tree | None:
+    """What a call gives for one row; None if there are no words for it."""
     if call.argument is None:
-        return "CAST(1 AS BIGINT)"
-    value, given = quoted(call.argument), node.input.column(call.argument).type
+        return sql("CAST(1 AS BIGINT)")
+    value, given = Ref(call.argument), node.input.column(call.argument).type
     if call.function == "count":
-        return f"CAST(CASE WHEN {value} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)"
+        return sql("CAST(CASE WHEN {0} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)", value)
     if call.function in ("min", "max"):
         return value
     if call.function not in ("sum", "avg") or _digits(given) > _digits(arrow):
         return None
-    cast = f"CAST({value} AS {sql_name(arrow)})"
+    made = cast(value, sql_name(arrow))
     # sums begin with 0.0, so that of -0.0 is not -0.0
-    return f"CASE WHEN {cast} = 0 THEN 0D ELSE {cast} END" if has_floats(given) else cast
+    return sql("CASE WHEN {0} = 0 THEN 0D ELSE {0} END", made) if has_floats(given) else made
 
 
 def _digits(arrow: pa.DataType) -> int:
