@@ -17,7 +17,7 @@ _PLAIN = {
     *("And", "Or", "Not", "IsNull", "IsNotNull", "EqualTo", "EqualNullSafe", "LessThan"),
     *("LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "In", "If", "CaseWhen", "Coalesce"),
 }
-_ARITHMETIC = {"Add", "Subtract", "Multiply", "Divide", "Remainder"}  # and from how they fail
+_ARITHMETIC = {"Add", "Subtract", "Multiply", "Divide"}  # and from how they fail; % may be mod()
 Form = tuple[str, tuple[int, ...]]  # with places for those of the children that are in it
 _known: dict[tuple[str, ...], Form] = {}
 
