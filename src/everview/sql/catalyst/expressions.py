@@ -33,6 +33,7 @@ from everview.sql.catalyst.trees import (
     data_type,
     each,
     kind,
+    number_of,
     sql_type,
     type_of,
 )
@@ -60,7 +61,7 @@ class Expressions:
 
     def columns(self, outputs: list[Any]) -> tuple[Column, ...]:
         """Named expressions as the columns of a node; what passes through keeps its name."""
-        numbers = [output.exprId().id() for output in outputs]
+        numbers = [number_of(output) for output in outputs]
         passing = {
             self.names[number]
             for output, number in zip(outputs, numbers, strict=True)
@@ -104,10 +105,10 @@ class Expressions:
         """The expression over our column names; asked for where the guards hold."""
 
         def replace(found: Any) -> Tree | None:
-            if kind(found) == "AttributeReference" and found.exprId().id() in self.names:
-                return Ref(self.names[found.exprId().id()])
-            if kind(found) == "ScalarSubquery" and found.exprId().id() in self.scalars:
-                return Ref(self.scalars[found.exprId().id()])
+            if kind(found) == "AttributeReference" and number_of(found) in self.names:
+                return Ref(self.names[number_of(found)])
+            if kind(found) == "ScalarSubquery" and number_of(found) in self.scalars:
+                return Ref(self.scalars[number_of(found)])
             return None
 
         if not expression.deterministic():

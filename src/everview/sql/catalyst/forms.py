@@ -30,6 +30,7 @@ class Forms:
 
     def applied(self, expression: Any, trees: Sequence[Tree]) -> Apply:
         """The expression over other children, which are trees already."""
+        trees = _inner(expression, trees)
         key = _key(expression, len(trees))
         if key not in _known:
             form = _form(str(self._marked(expression).sql()))
@@ -41,7 +42,7 @@ class Forms:
     def aggregated(self, function: Any, trees: Sequence[Tree], distinct: bool) -> Apply:
         """An aggregate function over other arguments."""
         made = self._marked(function).toAggregateExpression(distinct, self._scala.none)
-        return _applied(_form(str(made.sql())), trees)
+        return _applied(_form(str(made.sql())), _inner(function, trees))
 
     def _marked(self, expression: Any) -> Any:
         """The expression with a mark in place of each child, of the child's type: what some of them
@@ -49,11 +50,21 @@ class Forms:
         children = children_of(expression)
         if not children:
             return expression
-        marks = [
-            self._scala.pretty(f"{_MARK}{place}{_MARK}", data_type(child))
-            for place, child in enumerate(children)
-        ]
+        marks = [self._mark(place, child) for place, child in enumerate(children)]
         return expression.withNewChildren(self._scala.sequence(marks))
+
+    def _mark(self, place: int, child: Any) -> Any:
+        mark = self._scala.pretty(f"{_MARK}{place}{_MARK}", data_type(child))
+        if kind(child) != "SortOrder":
+            return mark
+        # which nothing else may stand for
+        return child.withNewChildren(self._scala.sequence([mark, *children_of(child)[1:]]))
+
+
+def _inner(expression: Any, trees: Sequence[Tree]) -> list[Tree]:
+    """The trees that marks stand for: of an order, what is ordered by."""
+    pairs = zip(children_of(expression), trees, strict=True)
+    return [tree.parts()[0] if kind(child) == "SortOrder" else tree for child, tree in pairs]
 
 
 def _key(expression: Any, count: int) -> tuple[str, ...]:

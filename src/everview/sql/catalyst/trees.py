@@ -58,9 +58,14 @@ def walk(tree: Any) -> Iterator[Any]:
         yield from walk(child)
 
 
+def number_of(attribute: Any) -> int:
+    """What Catalyst tells it apart by."""
+    return int(_once(attribute, "number", lambda: attribute.exprId().id()))
+
+
 def numbers(attributes: Any) -> set[int]:
     """What Catalyst tells columns apart by."""
-    return {attribute.exprId().id() for attribute in each(attributes)}
+    return {number_of(attribute) for attribute in each(attributes)}
 
 
 def conjuncts(condition: Any) -> Iterator[Any]:
