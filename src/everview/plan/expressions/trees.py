@@ -103,7 +103,8 @@ class Variable(Tree):
 
 @dataclass(frozen=True, eq=False)
 class Lit(Tree):
-    """A constant of the query: SQL for its value, and its SQL type."""
+    """A constant, such as one of the query: SQL for its value, and its SQL type. What is the same
+    in all queries stands in forms."""
 
     kind = "literal"
     text: str

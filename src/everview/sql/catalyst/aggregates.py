@@ -268,7 +268,7 @@ class _Calls:
         wanted = _wanted([trees.tree(one) for one in arguments if one.nullable()], condition)
         told = [_told(trees.tree(one), sql_type(one)) for one in arguments]
         parts = [sql("length({0}), ':', {0}", one) for one in told]
-        shown = call("concat", *parts) if distinct else Lit("1", "INT")
+        shown = call("concat", *parts) if distinct else sql("1")
         tree = sql("CASE WHEN {0} THEN {1} END", wanted, shown)
         type_ = pa.string() if distinct else pa.int32()
         return Call("count", self.columns.name_of(tree, Column("argument", type_)), distinct)

@@ -13,7 +13,6 @@ from everview.plan.expressions import (
     Ref,
     Tree,
     Variable,
-    boolean,
     call,
     cast,
     null,
@@ -261,7 +260,7 @@ def _guards(parent: str, before: list[Tree], place: int) -> list[Tree]:
 
 def _known(condition: Tree, otherwise: bool) -> Tree:
     """A condition with a value in place of NULL."""
-    return call("coalesce", condition, boolean(otherwise))
+    return sql(f"coalesce({{0}}, {str(otherwise).lower()})", condition)
 
 
 def _negated(condition: Tree) -> Tree:

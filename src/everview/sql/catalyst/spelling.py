@@ -10,10 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from everview.plan.expressions import (
-    Lit,
     Tree,
     all_of,
-    boolean,
     call,
     cast,
     either,
@@ -128,7 +126,7 @@ def _forgiving(trees: Expressions, expression: Any, children: list[Tree]) -> Tre
     if mode_of(expression) != "TRY":
         return None
     if kind(expression) == "Divide" and kind(data_type(expression)).startswith("Double"):
-        divisor = call("nullif", children[1], Lit("0", "INT"))
+        divisor = sql("nullif({0}, 0)", children[1])
         return trees.forms.applied(expression, [children[0], divisor])
     made = call(_FORGIVING[kind(expression)], *children)
     if kind(expression) in ("Add", "Subtract", "Multiply") and sql_type(expression) in _SMALL:
@@ -164,7 +162,7 @@ def _is_without_zone(expression: Any) -> bool:
 
 
 def _seconds(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
-    return call("date_part", string("SECOND"), *children)
+    return sql("date_part('SECOND', {0})", *children)
 
 
 def _replaced(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
@@ -175,7 +173,7 @@ def _replaced(trees: Expressions, expression: Any, children: list[Tree]) -> Tree
 
 def _is_nan(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
     """NULL is a number to Spark, and NULL to others."""
-    return call("coalesce", call("isnan", *children), boolean(False))
+    return sql("coalesce(isnan({0}), false)", *children)
 
 
 def _contains(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:

@@ -96,7 +96,7 @@ def window(given: Translation, plan: Any) -> Node:
     outputs = list(each(plan.windowExpressions()))
     keyed, groups = given.computed(node, list(each(plan.partitionSpec())), "partition")
     if not keyed.columns:  # there must be something to keep of a row
-        keyed = Project((Column("row", pa.int32(), False),), keyed, (Lit("1", "INT"),))
+        keyed = Project((Column("row", pa.int32(), False),), keyed, (sql("1"),))
     touched = Touched(keyed.columns, keyed, groups)
     columns, made = list(keyed.columns), []
     for output in outputs:
