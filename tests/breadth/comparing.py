@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from everview.engines.engine import Engine
 from everview.errors import EverviewError, UnsupportedSql
+from everview.plan.expressions import Ref, Tree, column_of
 from everview.plan.nodes import Node, Project
 from everview.programs.dialect import asked
-from everview.schema import Column, unquoted
+from everview.schema import Column
 from everview.spark.types import struct
 from everview.sql.catalyst.front import translate
 from tests.breadth.functions import Call
@@ -73,11 +74,11 @@ class Comparison:
         valid = (call for call in calls if self._is_valid(call))
         while some := list(islice(valid, _TOGETHER)):
             planned = dict(self._planned(some))
-            for call in some:
-                if isinstance(planned[call], str):
-                    yield Verdict(call, NO_VIEW, str(planned[call]))
-            kept = {call: text for call, text in planned.items() if isinstance(text, str) is False}
-            yield from self._compared({call: text[0] for call, text in kept.items()})
+            for call, why in planned.items():
+                if isinstance(why, str):
+                    yield Verdict(call, NO_VIEW, why)
+            kept = {call: tree for call, tree in planned.items() if isinstance(tree, Tree)}
+            yield from self._compared(kept)
 
     def _is_valid(self, call: Call) -> bool:
         try:
@@ -110,8 +111,8 @@ class Comparison:
             found.append(number)
         return found
 
-    def _planned(self, calls: list[Call]) -> Iterator[tuple[Call, str | tuple[str]]]:
-        """The text in a plan for each call, in a tuple; or why there is none."""
+    def _planned(self, calls: list[Call]) -> Iterator[tuple[Call, str | Tree]]:
+        """The expression in a plan for each call; or why there is none."""
         shown = ", ".join(f"{call.text} AS c{i}" for i, call in enumerate(calls))
         try:
             made = translate(self._planner, f"SELECT rid, {shown} FROM t", {"t": self._columns})
@@ -124,13 +125,13 @@ class Comparison:
             yield from self._planned(calls[half:])
             return
         for i, call in enumerate(calls):
-            yield call, (_text(made.plan, f"c{i}"),)
+            yield call, _tree(made.plan, f"c{i}")
 
-    def _compared(self, texts: dict[Call, str]) -> Iterator[Verdict]:
+    def _compared(self, trees: dict[Call, Tree]) -> Iterator[Verdict]:
         asked_of_sail = {}
-        for call, text in texts.items():
+        for call, tree in trees.items():
             try:
-                asked_of_sail[call] = asked(self._sail, text)
+                asked_of_sail[call] = asked(self._sail, tree)
             except UnsupportedSql as error:
                 yield Verdict(call, REFUSED, str(error))
         answered = {call: self._answered(call) for call in asked_of_sail}
@@ -215,13 +216,13 @@ class Comparison:
         ]
 
 
-def _text(plan: Node, name: str) -> str:
+def _tree(plan: Node, name: str) -> Tree:
     """What computes a column of a plan without operators."""
-    text = name
+    tree: Tree = Ref(name)
     for node in reversed(list(plan.walk())):
-        if isinstance(node, Project) and unquoted(text) in node.names():
-            text = node.expressions[node.names().index(unquoted(text))]
-    return text
+        if isinstance(node, Project) and column_of(tree) in node.names():
+            tree = node.expressions[node.names().index(str(column_of(tree)))]
+    return tree
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

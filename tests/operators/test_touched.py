@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from everview.delta import WEIGHT, weighted
 from everview.operators.base import MemoryState
 from everview.operators.touched import ReplaceOperator, TouchedOperator
+from everview.plan.expressions import Written
 from everview.plan.nodes import Recompute, Replace, Touched
 from everview.schema import Column
 from tests.operators.histories import (
@@ -40,7 +41,7 @@ def nodes(groups: tuple[str, ...], rows_stay: bool) -> Replace:
     touched = Touched(COLUMNS, SOURCE, groups)
     fixed = COLUMNS if rows_stay else tuple(c for c in COLUMNS if c.name in groups)
     columns = (*fixed, NUMBERED)
-    computed = Recompute(columns, touched, ("...",), rows_stay)
+    computed = Recompute(columns, touched, (Written("..."),), rows_stay)
     return Replace(columns, computed, groups, always=not groups and not rows_stay)
 
 

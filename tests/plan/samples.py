@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from everview.plan.cost import DEFAULTS
 from everview.plan.estimates import Estimates
+from everview.plan.expressions import column_of, readable
 from everview.plan.facts import Costs, Facts, TableFacts
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.plan.statistics import RANGE
-from everview.schema import unquoted
 
 LESS = re.compile(r"(\w+) < (\d+)")
 
@@ -55,10 +55,10 @@ class Tables:
         assert isinstance(node, Filter | Project)
         rows = self.compute(node.input, below, rows)
         if isinstance(node, Filter):
-            match = LESS.fullmatch(node.condition)
+            match = LESS.fullmatch(readable(node.condition))
             assert match
             return rows.filter(pc.less(rows[match[1]], int(match[2])))
-        chosen = rows.select([*map(unquoted, node.expressions), RANGE])
+        chosen = rows.select([*map(column_of, node.expressions), RANGE])
         return chosen.rename_columns([*node.names(), RANGE])
 
     def _named(self, source: Source, rows: pa.Table) -> pa.Table:

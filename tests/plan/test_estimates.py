@@ -9,11 +9,13 @@ import pytest
 
 from everview.plan.cost import DEFAULTS, Rates, cost_of, estimated
 from everview.plan.estimates import Estimates
+from everview.plan.expressions import Ref
 from everview.plan.flows import Flows
 from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Source, TopK
 from everview.plan.states import SHARD_BYTES, state_of
 from everview.schema import Column
 from tests.plan.samples import Tables, numbers
+from tests.plan.trees import tree
 
 ROWS = 50_000
 LINES = numbers(ROWS, part=1_000, kind=7)
@@ -26,7 +28,7 @@ def source(table: str, *names: str) -> Source:
 
 
 def filtered(node: Node, condition: str) -> Filter:
-    return Filter(node.columns, node, condition)
+    return Filter(node.columns, node, tree(condition))
 
 
 def joined(left: Node, right: Node, how: str, one: str, other: str) -> Join:
@@ -45,9 +47,9 @@ def estimates(request: pytest.FixtureRequest) -> Estimates:
 
 
 def test_filters_are_measured(estimates: Estimates) -> None:
-    few = filtered(LINE, "lines_kind < 2")
+    few = filtered(LINE, "{lines_kind} < 2")
     assert estimates.of(few).rows == pytest.approx(ROWS * 2 / 7, rel=0.05)
-    assert estimates.of(filtered(few, "lines_part < 100")).rows == pytest.approx(
+    assert estimates.of(filtered(few, "{lines_part} < 100")).rows == pytest.approx(
         ROWS * 2 / 70, rel=0.3
     )
 
@@ -56,13 +58,13 @@ def test_filters_are_measured(estimates: Estimates) -> None:
 def test_a_join_by_a_tables_key_is_measured_with_what_is_filtered_on_both_sides(
     estimates: Estimates, turned: bool
 ) -> None:
-    few = filtered(PART, "parts_id < 100")
+    few = filtered(PART, "{parts_id} < 100")
     plan = joined(LINE, few, "inner", "lines_part", "parts_id")
     if turned:
         plan = joined(few, LINE, "inner", "parts_id", "lines_part")
     assert estimates.of(plan).rows == pytest.approx(ROWS / 10, rel=0.1)
     # lines of which the part is below 100 have such parts, whatever the shares of both
-    alike = filtered(LINE, "lines_part < 100")
+    alike = filtered(LINE, "{lines_part} < 100")
     plan = joined(alike, few, "inner", "lines_part", "parts_id")
     assert estimates.of(plan).rows == pytest.approx(ROWS / 10, rel=0.1)
 
@@ -71,8 +73,8 @@ def test_other_joins_are_thought_to_be_independent(estimates: Estimates) -> None
     twice = Source(tuple(replace(c, name=f"{c.name}_2") for c in LINE.columns), "lines", LINE.read)
     pairs = joined(LINE, twice, "inner", "lines_part", "lines_part_2")
     assert estimates.of(pairs).rows == pytest.approx(ROWS * ROWS / 1_000, rel=0.1)
-    few = filtered(PART, "parts_owner < 5")
-    semi = joined(PART, filtered(twice, "lines_part_2 < 250"), "semi", "parts_id", "lines_part_2")
+    few = filtered(PART, "{parts_owner} < 5")
+    semi = joined(PART, filtered(twice, "{lines_part_2} < 250"), "semi", "parts_id", "lines_part_2")
     assert estimates.of(semi).rows == pytest.approx(250, rel=0.1)
     anti = replace(semi, how="anti")
     assert estimates.of(anti).rows == pytest.approx(750, rel=0.1)
@@ -107,7 +109,7 @@ def test_calls_of_two_aggregates_may_have_one_name(estimates: Estimates) -> None
     call = Column("call_0", pa.int64())
     key = LINE.columns[0]
     inner = Aggregate((key, call), LINE, (key.name,), (Call("count", None),))
-    keys = Project((key,), inner, (key.name,))
+    keys = Project((key,), inner, (Ref(key.name),))
     outer = Aggregate((key, call), keys, (key.name,), (Call("count", None),))
     assert estimates.of(outer).rows == pytest.approx(ROWS, rel=0.05)
 

@@ -11,6 +11,7 @@ import pytest
 
 from everview.explain.plan import INCREMENTAL, REREADS, as_text, explain
 from everview.plan.conditions import Condition
+from everview.plan.expressions import Ref, Written, all_of
 from everview.plan.nodes import (
     Aggregate,
     Call,
@@ -25,6 +26,7 @@ from everview.plan.nodes import (
     Union,
 )
 from everview.schema import Column
+from tests.plan.trees import tree
 
 
 def source(table: str, *names: str) -> Source:
@@ -44,7 +46,9 @@ def total(node: Node, *groups: str, of: str) -> Aggregate:
 
 ORDERS = source("orders", "o_key", "o_customer")
 LINES = source("lines", "l_order", "l_price")
-DEAR = Filter(LINES.columns, LINES, "(l_price IS NOT NULL) AND (l_price > 3)")
+DEAR = Filter(
+    LINES.columns, LINES, all_of([tree("({l_price} IS NOT NULL)"), tree("({l_price} > 3)")])
+)
 JOINED = join(ORDERS, DEAR, "inner", "o_key", "l_order")
 REVENUE = total(JOINED, "l_order", of="l_price")
 TOP = TopK(REVENUE.columns, REVENUE, (Order("call_0", True, False),), 10)
@@ -112,7 +116,9 @@ def test_a_scalar_attached_to_rows_says_that_it_re_reads_them() -> None:
 def test_state_is_shown_where_it_is_and_summed_once() -> None:
     both = Union(
         (Column("n", pa.int64()),),
-        tuple(Project((Column("n", pa.int64()),), REVENUE, (name,)) for name in ("l_order",) * 2),
+        tuple(
+            Project((Column("n", pa.int64()),), REVENUE, (Ref(name),)) for name in ("l_order",) * 2
+        ),
     )
 
     def size(node: Node | None) -> tuple[int, int] | None:
@@ -159,9 +165,9 @@ def test_long_labels_are_cut_where_they_say_least_and_whole_in_the_document(widt
     names = [f"column_number_{i}" for i in range(20)]
     wide = source("wide", *names)
     condition = " AND ".join([f"({n} IS NOT NULL)" for n in names[:5]] + [f"({names[0]} > 7)"])
-    filtered = Filter(wide.columns, wide, condition)
+    filtered = Filter(wide.columns, wide, Written(condition))
     computed = f"CAST({names[1]} + 1 AS BIGINT)"
-    plan: Node = Project(wide.columns, filtered, (*names[:19], computed))
+    plan: Node = Project(wide.columns, filtered, (*map(Ref, names[:19]), Written(computed)))
     for _ in range(2):
         plan = join(plan, source("other", "o"), "semi", names[0], "o")
     document = explain(plan, (names[0],))

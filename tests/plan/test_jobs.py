@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from everview.plan.expressions import Lit
 from everview.plan.jobs import MOST_TOGETHER, jobs
 from everview.plan.nodes import Aggregate, Call, Constant, Filter, Join, Node, Source, Union
 from everview.schema import Column
+from tests.plan.trees import tree
 
 ID = Column("id", pa.int64(), False)
 
@@ -31,7 +33,7 @@ def test_what_nobody_else_reads_is_run_in_one_job() -> None:
 
 def test_an_operator_with_many_readers_is_run_ahead() -> None:
     shared = distinct(distinct(source()))
-    readers = [distinct(Filter((ID,), shared, f"id > {i}")) for i in range(4)]
+    readers = [distinct(Filter((ID,), shared, tree(f"{{id}} > {i}"))) for i in range(4)]
     assert jobs(readers[:3]).ahead == [], "twice two operators more are less than a job"
     found = jobs(readers)
     assert found.ahead == [[shared]]
@@ -41,7 +43,7 @@ def test_an_operator_with_many_readers_is_run_ahead() -> None:
 
 def test_readers_are_counted_through_what_keeps_no_state() -> None:
     shared = distinct(source())
-    twice = Union((ID,), (shared, Filter((ID,), shared, "id > 1")))
+    twice = Union((ID,), (shared, Filter((ID,), shared, tree("{id} > 1"))))
     assert jobs([joined(twice, twice)], worth=4).ahead == []
     assert jobs([joined(twice, twice)], worth=3).ahead == [[shared]], "it is read four times"
 
@@ -65,7 +67,7 @@ def test_a_chain_that_doubles_has_jobs_of_few_operators() -> None:
 def test_tables_that_did_not_change_give_nothing_to_run() -> None:
     shared = distinct(distinct(source("u")))
     plan = joined(joined(source(), shared), joined(source("w"), shared))
-    constant = joined(plan, Constant((ID,), (("1",),)))
+    constant = joined(plan, Constant((ID,), ((Lit("1", "BIGINT"),),)))
     assert jobs([plan], worth=1).ahead == [[shared]]
     assert jobs([plan], worth=1, changed=["t"]).ahead == []
     assert jobs([plan], changed=["t"]).largest == 4
@@ -75,7 +77,7 @@ def test_tables_that_did_not_change_give_nothing_to_run() -> None:
 
 def test_what_is_given_is_read_and_not_run() -> None:
     shared = distinct(distinct(source()))
-    plan = joined(shared, Filter((ID,), shared, "id > 1"))
+    plan = joined(shared, Filter((ID,), shared, tree("{id} > 1")))
     assert jobs([plan], worth=1, given=[shared.identity]).ahead == []
     assert jobs([plan], worth=1, given=[shared.identity]).largest == 4
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from everview.plan.expressions import Ref
 from everview.plan.keys import view_key
 from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Source
-from everview.schema import Column, quoted
+from everview.schema import Column
+from tests.plan.trees import tree
 
 ID, NAME = Column("id_0", pa.int64(), False), Column("na`me_1", pa.decimal128(38, 3))
 SOURCE = Source((ID, NAME), "t", ("id", "name"))
@@ -21,7 +23,7 @@ COUNTED = Aggregate(
 def shown(node: Node, **columns: str) -> Project:
     types = {column.name: column.type for column in node.columns}
     made = tuple(Column(name, types[text]) for name, text in columns.items())
-    return Project(made, node, tuple(map(quoted, columns.values())))
+    return Project(made, node, tuple(map(Ref, columns.values())))
 
 
 def key_of(plan: Node) -> tuple[str, ...]:
@@ -29,7 +31,7 @@ def key_of(plan: Node) -> tuple[str, ...]:
 
 
 def test_a_plan_comes_back_from_json_as_it_was() -> None:
-    plan = shown(Filter(COUNTED.columns, COUNTED, "call_0 > 1"), n="call_0", who="na`me_1")
+    plan = shown(Filter(COUNTED.columns, COUNTED, tree("{call_0} > 1")), n="call_0", who="na`me_1")
     assert Node.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
@@ -48,7 +50,7 @@ def test_a_plan_is_as_large_as_the_nodes_that_differ() -> None:
 def test_a_plan_may_be_deep() -> None:
     plan: Node = SOURCE
     for i in range(2000):
-        plan = Filter(plan.columns, plan, f"id_0 > {i}")
+        plan = Filter(plan.columns, plan, tree(f"{{id_0}} > [{i} INT]"))
     assert Node.from_json(plan.to_json()) == plan
     assert key_of(plan) == ("id_0",)
 

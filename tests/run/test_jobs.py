@@ -18,6 +18,7 @@ from everview.programs import programs, workers
 from everview.programs.program import Program
 from everview.programs.step import Step
 from everview.schema import Column
+from tests.plan.trees import tree
 from tests.records import all_states
 
 LEVELS = 9  # each reads the one before twice
@@ -235,6 +236,6 @@ def test_frames_of_deep_plans_are_made(sail: Engine) -> None:
     column = Column("id", pa.int64(), False)
     plan: Node = Source((column,), "t", ("id",))
     for i in range(500):
-        plan = Filter((column,), plan, f"id > {i}")
+        plan = Filter((column,), plan, tree(f"{{id}} > {i}"))
     step = Step("db", (0,), 1, 1, {"t": {0: 0}}, {"t": {0: 1}})
     assert Program(sail.session, step, {}).frame(plan) is not None

@@ -15,6 +15,7 @@ from everview.maintain.loads import _rows_of
 from everview.maintain.maintainer import Maintainer
 from everview.maintain.report import Report
 from everview.maintain.views import alone
+from everview.plan.expressions import Ref
 from everview.plan.nodes import Join, Project, Source
 from everview.programs.workers import Step
 from everview.schema import Column
@@ -58,7 +59,7 @@ def test_rows_of_a_view_are_not_read_where_they_have_to_lie_as_those_of_its_plan
     left, right = Source((k, g), "t", ("k", "g")), Source((h,), "u", ("h",))
     joined = Join((k, g, h), left, right, "inner", ("g",), ("h",), (False,), False)
     for columns, is_placed in (((k, g), True), ((k,), False)):
-        plan = Project(columns, joined, tuple(column.name for column in columns))
+        plan = Project(columns, joined, tuple(Ref(column.name) for column in columns))
         view = a_view(plan_text=plan.text, key=("k",), states={"view": "s"})
         assert _rows_of(view, lie_by_columns=False) is not None
         assert (_rows_of(view, lie_by_columns=True) is not None) == is_placed

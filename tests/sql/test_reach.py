@@ -24,6 +24,7 @@ from everview.errors import (
     SqlError,
     UnsupportedSql,
 )
+from everview.plan.expressions import Lit, Written
 from everview.plan.nodes import Constant, Filter, Node, Project
 from everview.reach import check_plan, check_query
 from everview.reach.asking import ask
@@ -258,7 +259,9 @@ def planted(node: Node, name: str, query: str, expression: str) -> Node:
 )
 def test_a_text_of_a_plan_is_one_expression_that_computes(text: str) -> None:
     with pytest.raises(REFUSALS):
-        check_plan(Filter((), Constant((), ()), text))
+        check_plan(Filter((), Constant((), ()), Written(text)))
+    with pytest.raises(REFUSALS):
+        check_plan(Filter((), Constant((), ()), Lit(text, "BOOLEAN")))
 
 
 def test_what_only_computes_is_not_refused() -> None:

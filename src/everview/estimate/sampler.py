@@ -18,12 +18,13 @@ from everview.operators.aggregate import AggregateOperator
 from everview.operators.base import MemoryState
 from everview.plan.conditions import passing
 from everview.plan.estimates import STATELESS, not_null
+from everview.plan.expressions import column_of
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.plan.statistics import RANGE
 from everview.programs.program import SHARDED, WEIGHTED, Program
 from everview.programs.step import Step
 from everview.programs.workers import SHARD, names_read
-from everview.schema import Column, quoted, unquoted
+from everview.schema import Column, quoted
 from everview.spark.types import struct
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ def _plainly(node: Node, below: Node, rows: pa.Table) -> pa.Table | None:
         return None if names is None else _without_nulls(found, names)
     if not isinstance(node, Project):
         return None
-    names = list(map(unquoted, node.expressions))
-    if not set(names) <= set(node.input.names()):
+    chosen = [name for tree in node.expressions if (name := column_of(tree)) is not None]
+    if len(chosen) < len(node.expressions) or not set(chosen) <= set(node.input.names()):
         return None
-    return found.select([*names, RANGE]).rename_columns([*node.names(), RANGE])
+    return found.select([*chosen, RANGE]).rename_columns([*node.names(), RANGE])
 
 
 def _without_nulls(rows: pa.Table, names: list[str]) -> pa.Table:

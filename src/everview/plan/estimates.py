@@ -8,7 +8,6 @@ sides are thought to be independent, and a condition that can't be measured leav
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -16,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from everview.plan.dialects import on_spark
+from everview.plan.expressions import column_of, not_null_columns
 from everview.plan.keys import unique_key
 from everview.plan.nodes import (
     Aggregate,
@@ -34,12 +33,11 @@ from everview.plan.nodes import (
 )
 from everview.plan.sizes import GUESS
 from everview.plan.statistics import RANGE, distinct, width
-from everview.schema import is_nested, unquoted
+from everview.schema import is_nested
 
 STATELESS = (Filter, Project, Generate)
 _MOST_LOOKED_UP = 12  # tables of a join: each may be looked up for each of the others
 _TOGETHER = 1.1
-_NOT_NULL = re.compile(r"`?(\w+)`? IS NOT NULL")
 
 
 class Samples(Protocol):
@@ -317,9 +315,7 @@ def _share(rows: float, sample: pa.Table, taken: int) -> float:
 
 def not_null(node: Filter) -> list[str] | None:
     """The columns whose NULLs a filter takes away; None if it does anything else."""
-    parts = on_spark(node.condition).split(" AND ")
-    found = [_NOT_NULL.fullmatch(part.strip(" ()")) for part in parts]
-    return [part[1] for part in found if part] if all(found) else None
+    return not_null_columns(node.condition)
 
 
 def _renamed(node: Node, base: Node, below: Estimate) -> Estimate:
@@ -348,8 +344,8 @@ def _passed_on(node: Node, names: Sequence[str]) -> tuple[Node, list[str]]:
 def _below(node: Node, name: str) -> str | None:
     """What a column of a stateless node is called in its input; None if it is made there."""
     if isinstance(node, Project):
-        text = node.expressions[node.names().index(name)]
-        return unquoted(text) if unquoted(text) in node.input.names() else None
+        below = column_of(node.expressions[node.names().index(name)])
+        return below if below in node.input.names() else None
     if isinstance(node, Generate):
         return name if name in node.kept else None
     return name

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from everview.plan.expressions import Ref
 from everview.plan.nodes import Node, Project, Source
-from everview.schema import quoted
 
 
 def inline_views(plan: Node, views: Mapping[str, Node]) -> Node:
     """The plan with the plans of views, by name, in place of sources that are called so."""
     if isinstance(plan, Source) and plan.table in views:
-        return Project(plan.columns, views[plan.table], tuple(map(quoted, plan.read)))
+        return Project(plan.columns, views[plan.table], tuple(map(Ref, plan.read)))
     return plan.with_inputs(partial(inline_views, views=views))

@@ -1,15 +1,13 @@
-"""Texts of expressions as the engine of a session is asked them."""
+"""Expressions as the engine of a session is asked them."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 from weakref import WeakSet
 
-from everview.plan.dialects import checked_on_sail, on_spark
+from everview.plan.expressions import Tree, on_sail, on_spark
 
 _OF_SAIL: WeakSet[Any] = WeakSet()
-_for_sail = lru_cache(4096)(checked_on_sail)
 
 
 def is_of_sail(session: Any) -> None:
@@ -17,6 +15,6 @@ def is_of_sail(session: Any) -> None:
     _OF_SAIL.add(session)
 
 
-def asked(session: Any, text: str) -> str:
-    """The text for the engine of a session. Raises `UnsupportedSql` if it has none."""
-    return _for_sail(text) if session in _OF_SAIL else on_spark(text)
+def asked(session: Any, tree: Tree) -> str:
+    """SQL for the engine of a session. Raises `UnsupportedSql` if it has none."""
+    return on_sail(tree) if session in _OF_SAIL else on_spark(tree)

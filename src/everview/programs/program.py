@@ -29,6 +29,7 @@ from everview.plan.distribution import (
     lies,
     shards_by,
 )
+from everview.plan.expressions import Ref, Tree, column_of, verbatim
 from everview.plan.nodes import (
     Constant,
     Filter,
@@ -46,7 +47,7 @@ from everview.programs.step import Step, Task
 from everview.programs.workers import SHARD, SIDE
 from everview.reach import check_node
 from everview.reach.asking import ask
-from everview.schema import Column, quoted, sql_name, unquoted
+from everview.schema import Column, quoted, sql_name
 from everview.spark.types import spark_type, struct
 
 Slots = tuple[tuple[str, str], ...]
@@ -120,7 +121,7 @@ class Program:
         """
         plain = workers.plain(plan.columns)
         names = dict(zip(plan.names(), plain, strict=True))
-        renamed = Project(plain, plan, tuple(map(quoted, plan.names())))
+        renamed = Project(plain, plan, tuple(map(Ref, plan.names())))
         frame = self.frame(renamed)
         if frame is None:
             return None
@@ -209,10 +210,7 @@ class Program:
             return made_rows.select(*self._named(node.names()), *placed)
         names = node.names()
         fixed = names[: len(names) - len(node.expressions)]
-        made = [
-            self._f.col(text) if unquoted(text) != text else self._f.expr(text)
-            for text in (asked(self._session, one) for one in node.expressions)
-        ]
+        made = [self._computed(tree, node.input) for tree in node.expressions]
         made = [one.alias(name) for one, name in zip(made, names[len(fixed) :], strict=True)]
         if isinstance(node, Project) or node.rows_stay:
             return frame.select(*self._named(fixed), *made, *placed)
@@ -230,6 +228,12 @@ class Program:
             return condition
         return self._f.expr(condition) | self._f.col(WEIGHT).isNull()
 
+    def _computed(self, tree: Tree, given: Node) -> Any:
+        name = column_of(tree)
+        if name is not None and name in given.names():
+            return self._f.col(quoted(name))
+        return self._f.expr(asked(self._session, tree))
+
     def _named(self, names: Iterable[str]) -> list[Any]:
         """Columns by name. Names and not texts, wherever it can be: a text is parsed in every
         epoch, and Sail keeps some kilobytes of each."""
@@ -240,7 +244,8 @@ class Program:
         if self._step.start is not None:
             return None
         names = ", ".join(map(quoted, (*node.names(), WEIGHT)))
-        rows = ", ".join(f"({', '.join((*row, '1L'))})" for row in node.rows)
+        asked_rows = ([asked(self._session, one) for one in row] for row in node.rows)
+        rows = ", ".join(f"({', '.join((*row, '1L'))})" for row in asked_rows)
         if not rows:
             rows = f"({', '.join((*_nulls(node), '0L'))})"
         frame = self._session.sql(f"SELECT * FROM VALUES {rows} AS rows({names})")
@@ -258,17 +263,16 @@ class Program:
         if not any(map(self._has_changed, node.tables())):
             return None
         frames: dict[str, Any] = {}
-        called = []
+        called, query = [], asked(self._session, node.query)
         for i, source in enumerate(node.sources):
             rows = self._read(source, whole=True)
             frames[f"table_{i}"] = rows.select(*self._named(source.names()))
-            for name in sorted(spellings(self._session, source.table, node.query)):
+            for name in sorted(spellings(self._session, source.table, query)):
                 called.append(f"{quoted(name)} AS (SELECT * FROM {{table_{i}}})")
-        query = asked(self._session, node.query).replace("{", "{{").replace("}", "}}")
         self.shuffles = True  # as the query likes
-        text = f"WITH {', '.join(called)} SELECT * FROM (\n{query}\n)"
+        text = f"WITH {', '.join(called)} SELECT * FROM (\n{verbatim(query)}\n)"
         known = [source.table for source in node.sources]
-        found = ask(self._session, node.query, known, text, **frames)
+        found = ask(self._session, query, known, text, **frames)
         made = [
             self._f.col(column.name).cast(spark_type(column.type)).alias(column.name)
             for column in node.columns
@@ -418,7 +422,7 @@ class Program:
         if isinstance(self._session, SparkSession):
             return False
         while node.identity not in self._tasks:
-            chooses = isinstance(node, Project) and all(unquoted(t) != t for t in node.expressions)
+            chooses = isinstance(node, Project) and all(map(column_of, node.expressions))
             if not chooses:
                 return True
             (node,) = node.inputs()

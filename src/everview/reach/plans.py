@@ -1,4 +1,5 @@
-"""The texts in a view's plan: expressions, which engines compute for each row, and whole queries.
+"""What engines are asked of a view's plan: expressions, which they compute for each row, and whole
+queries.
 
 A plan is stored, perhaps by an older version or by someone else; so it is checked again whenever
 a program is made of it.
@@ -6,12 +7,11 @@ a program is made of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
-from everview.errors import OutOfReach
-from everview.plan.dialects import both
-from everview.plan.nodes import Constant, Filter, Generate, Node, Project, Recompute, Refresh
+from everview.errors import OutOfReach, UnsupportedSql
+from everview.plan.expressions import both, on_sail, on_spark
+from everview.plan.nodes import Node, Refresh
 from everview.reach.queries import check_query
 from everview.reach.tokens import REMEDY, Kind, check_calls, tokens
 
@@ -26,23 +26,22 @@ def check_plan(plan: Node) -> None:
 
 
 def check_node(node: Node) -> None:
-    """Raises `OutOfReach` if a text of the node reaches further than it may."""
+    """Raises `OutOfReach` if an expression of the node reaches further than it may."""
     if isinstance(node, Refresh):
-        check_query(node.query, [source.table for source in node.sources])
-    for text in _texts(node):
-        for asked in both(text):
+        for query in _queries(node):
+            check_query(query, [source.table for source in node.sources])
+        return
+    for tree in node.trees():
+        for asked in both(tree):
             _check_expression(asked)
 
 
-def _texts(node: Node) -> Iterator[str]:
-    if isinstance(node, Filter):
-        yield node.condition
-    elif isinstance(node, Generate):
-        yield node.generator
-    elif isinstance(node, Project | Recompute):
-        yield from node.expressions
-    elif isinstance(node, Constant):
-        yield from (text for row in node.rows for text in row)
+def _queries(node: Refresh) -> set[str]:
+    """What either engine is asked, as far as it is."""
+    try:
+        return {on_spark(node.query), on_sail(node.query)}
+    except UnsupportedSql:
+        return {on_spark(node.query)}
 
 
 @lru_cache(4096)

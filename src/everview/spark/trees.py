@@ -16,9 +16,26 @@ def children_of(tree: Any) -> list[Any]:
     return list(_once(tree, "below", lambda: list(each(tree.children()))))
 
 
+def data_type(expression: Any) -> Any:
+    """Its type as Catalyst has it."""
+    return _once(expression, "of", expression.dataType)
+
+
 def type_of(expression: Any) -> str:
     """Its type as SQL has it."""
-    return str(_once(expression, "type", lambda: str(expression.dataType().sql())))
+    return str(_once(expression, "type", lambda: str(data_type(expression).sql())))
+
+
+def mode_of(expression: Any) -> str:
+    """What arithmetic or a cast does where it fails: ANSI, TRY or LEGACY."""
+    return str(_once(expression, "mode", lambda: str(expression.evalMode())))
+
+
+def constant_of(expression: Any) -> Any:
+    """The value of a literal as Spark has it inside; None of anything else, and of NULL."""
+    if kind(expression) != "Literal":
+        return None
+    return _once(expression, "value", expression.value)
 
 
 def _once(thing: Any, name: str, ask: Callable[[], Any]) -> Any:
@@ -41,9 +58,14 @@ def walk(tree: Any) -> Iterator[Any]:
         yield from walk(child)
 
 
+def number_of(attribute: Any) -> int:
+    """What Catalyst tells it apart by."""
+    return int(_once(attribute, "number", lambda: attribute.exprId().id()))
+
+
 def numbers(attributes: Any) -> set[int]:
     """What Catalyst tells columns apart by."""
-    return {attribute.exprId().id() for attribute in each(attributes)}
+    return {number_of(attribute) for attribute in each(attributes)}
 
 
 def conjuncts(condition: Any) -> Iterator[Any]:
@@ -61,13 +83,13 @@ def value(output: Any) -> Any:
 
 def sql_type(expression: Any) -> str:
     """The type of an expression; within arrays and structs everything may be NULL."""
-    return str(expression.dataType().asNullable().sql())
+    return str(_once(expression, "kept", lambda: str(data_type(expression).asNullable().sql())))
 
 
 def can_fail(expression: Any) -> bool:
     """Whether there are values for which it has none, apart from what its parts are."""
     if kind(expression) == "Cast":
-        return kind(expression.child().dataType()).startswith("String")
+        return type_of(children_of(expression)[0]).startswith("STRING")
     return kind(expression) in ("Divide", "IntegralDivide", "Remainder", "Pmod")
 
 

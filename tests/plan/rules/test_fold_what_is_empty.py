@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from everview.plan.expressions import Lit, Ref, boolean, null
 from everview.plan.facts import Facts
 from everview.plan.nodes import (
     Aggregate,
@@ -28,12 +29,13 @@ from everview.plan.nodes import (
 )
 from everview.plan.rules.fold_what_is_empty import fold_what_is_empty
 from everview.schema import Column
+from tests.plan.trees import tree
 
 A, B, C = Column("a", pa.int64()), Column("b", pa.int64()), Column("c", pa.string())
 N = Column("n", pa.int64())
 LEFT, RIGHT = Source((A, B), "t", ("a", "b")), Source((C,), "u", ("c",))
-NEVER = Filter(LEFT.columns, LEFT, "false")
-NEVER_RIGHT = Filter(RIGHT.columns, RIGHT, "(false)")
+NEVER = Filter(LEFT.columns, LEFT, boolean(False))
+NEVER_RIGHT = Filter(RIGHT.columns, RIGHT, null("BOOLEAN"))
 
 
 def nothing(*columns: Column) -> Constant:
@@ -53,7 +55,7 @@ def join(how: str, left: Node, right: Node) -> Join:
 
 def touched(below: Node) -> Replace:
     rows = Touched(below.columns, below, ("a",))
-    made = Recompute((A, N), rows, ("max(b)",), rows_stay=False)
+    made = Recompute((A, N), rows, (tree("max({b})"),), rows_stay=False)
     return Replace((A, N), made, ("a",), always=False)
 
 
@@ -61,14 +63,14 @@ def touched(below: Node) -> Replace:
     "before",
     [
         NEVER,
-        replace(NEVER, condition="CAST(NULL AS BOOLEAN)"),
-        Filter(LEFT.columns, NEVER, "a > 1"),
-        Project((N,), NEVER, ("a + 1",)),
-        Generate((A, N), NEVER, ("a",), "explode(array(b))"),
+        replace(NEVER, condition=null("BOOLEAN")),
+        Filter(LEFT.columns, NEVER, tree("{a} > 1")),
+        Project((N,), NEVER, (tree("{a} + 1"),)),
+        Generate((A, N), NEVER, ("a",), tree("explode(array({b}))")),
         Aggregate((A, N), NEVER, ("a",), (Call("count", None),)),
         TopK((A, B), LEFT, (Order("a", False, True),), 0),
         TopK((A, B), NEVER, (), 3),
-        Threshold((A, B), NEVER, Constant((N,), (("1",),)), "a", ">"),
+        Threshold((A, B), NEVER, Constant((N,), ((Lit("1", "BIGINT"),),)), "a", ">"),
         touched(NEVER),
         Union((A, B), (NEVER, NEVER)),
         join("inner", LEFT, NEVER_RIGHT),
@@ -91,15 +93,17 @@ def test_what_can_have_no_rows_is_a_constant_without_rows(before: Node) -> None:
         (join("anti", LEFT, NEVER_RIGHT), LEFT),
         (
             join("left", LEFT, NEVER_RIGHT),
-            Project((A, B, C), LEFT, ("`a`", "`b`", "CAST(NULL AS STRING)")),
+            Project((A, B, C), LEFT, (Ref("a"), Ref("b"), null("STRING"))),
         ),
         (
             join("full", NEVER, RIGHT),
-            Project((A, B, C), RIGHT, ("CAST(NULL AS BIGINT)", "CAST(NULL AS BIGINT)", "`c`")),
+            Project((A, B, C), RIGHT, (null("BIGINT"), null("BIGINT"), Ref("c"))),
         ),
         (
             join("existence", LEFT, NEVER_RIGHT),
-            Project((A, B, Column("exists", pa.bool_())), LEFT, ("`a`", "`b`", "false")),
+            Project(
+                (A, B, Column("exists", pa.bool_())), LEFT, (Ref("a"), Ref("b"), boolean(False))
+            ),
         ),
     ],
     ids=["union of one", "union of two", "anti", "left", "full", "existence"],
@@ -111,7 +115,7 @@ def test_what_is_left_is_the_other_input(before: Node, after: Node) -> None:
 @pytest.mark.parametrize(
     "before",
     [
-        Filter(LEFT.columns, LEFT, "a > 1 OR false"),
+        Filter(LEFT.columns, LEFT, tree("{a} > 1 OR false")),
         Aggregate((N,), nothing(A), (), (Call("count", None),)),
         TopK((A, B), LEFT, (), 1),
         join("full", LEFT, RIGHT),

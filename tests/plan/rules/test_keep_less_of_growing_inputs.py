@@ -11,6 +11,7 @@ from everview.plan.facts import Facts, TableFacts
 from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Order, Source, TopK, Union
 from everview.plan.rules.keep_less_of_growing_inputs import keep_less_of_growing_inputs
 from everview.schema import Column
+from tests.plan.trees import tree
 
 A, B = Column("a", pa.int64()), Column("b", pa.int64())
 LOG, BOOK = Source((A,), "log", ("a",)), Source((B,), "book", ("b",))
@@ -35,7 +36,7 @@ def join(right: Node, how: str) -> Join:
     "growing",
     [
         LOG,
-        Filter((A,), LOG, "a > 1"),
+        Filter((A,), LOG, tree("{a} > 1")),
         Union((A,), (LOG, LOG)),
         join(OTHER, "inner"),
         join(OTHER, "semi"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from everview.plan.expressions import Ref
 from everview.plan.facts import Facts
 from everview.plan.nodes import Join, Node, Project, Source
 from everview.plan.rules.order_joins import order_joins
-from everview.schema import Column, quoted
+from everview.schema import Column
 from tests.plan.samples import Tables, facts_of, numbers
 
 # lines of orders, orders of customers, few customers
@@ -59,7 +60,7 @@ def test_what_leaves_few_rows_comes_first_and_the_columns_stay() -> None:
     turned = joined(ORDERS, LINES, "orders_id", "lines_of_order")
     before = joined(turned, CHOSEN, "orders_of_customer", "chosen_id")
     same = order_joins(before, facts_of(TABLES, EVENLY))
-    assert same == Project(before.columns, after, tuple(map(quoted, before.names())))
+    assert same == Project(before.columns, after, tuple(map(Ref, before.names())))
 
 
 def test_the_same_names_in_several_tables_are_kept_apart() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from everview.plan.expressions import Ref, sql
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.nodes import Aggregate, Call, Join, Node, Project, Source
 from everview.plan.rules.project_groups_of_one_row import project_groups_of_one_row
 from everview.schema import Column
+from tests.plan.trees import tree
 
 ID, NAME = Column("id", pa.int64(), False), Column("name", pa.string())
 X, F = Column("x", pa.decimal128(12, 2)), Column("f", pa.float64())
@@ -37,21 +39,21 @@ def test_groups_that_contain_a_key_are_rows() -> None:
         before.columns,
         SOURCE,
         (
-            "`name`",
-            "`id`",
-            "CAST(1 AS BIGINT)",
-            "CAST(CASE WHEN `x` IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)",
-            "CAST(`x` AS DECIMAL(22,2))",
-            "CAST(`x` AS DECIMAL(16,6))",
-            "CASE WHEN CAST(`f` AS DOUBLE) = 0 THEN 0D ELSE CAST(`f` AS DOUBLE) END",
-            "`f`",
+            tree("{name}"),
+            tree("{id}"),
+            tree("CAST(1 AS BIGINT)"),
+            tree("CAST(CASE WHEN {x} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)"),
+            tree("CAST({x} AS DECIMAL(22,2))"),
+            tree("CAST({x} AS DECIMAL(16,6))"),
+            sql("CASE WHEN {0} = 0 THEN 0D ELSE {0} END", tree("CAST({f} AS DOUBLE)")),
+            tree("{f}"),
         ),
     )
 
 
 def test_distinct_rows_with_a_key_are_rows() -> None:
     before = aggregate(SOURCE, ("id", "x"))
-    after = Project((ID, X), SOURCE, ("`id`", "`x`"))
+    after = Project((ID, X), SOURCE, (Ref("id"), Ref("x")))
     assert project_groups_of_one_row(before, FACTS) == after
 
 

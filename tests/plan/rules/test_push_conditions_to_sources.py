@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from everview.plan.conditions import Condition
+from everview.plan.expressions import Tree, Written, all_of, sql
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.nodes import Filter, Node, Source
 from everview.plan.rules.push_conditions_to_sources import push_conditions_to_sources
 from everview.schema import Column, arrow_type
+from tests.plan.trees import tree
 
 TYPES = {
     "n": "INT",
@@ -27,8 +29,12 @@ SOURCE = Source(COLUMNS, "t", tuple(TYPES))
 FACTS = Facts({"t": TableFacts(("n",))})
 
 
-def filtered(condition: str) -> Filter:
-    return Filter(COLUMNS, SOURCE, condition)
+def filtered(*conditions: Tree) -> Filter:
+    return Filter(COLUMNS, SOURCE, all_of(conditions))
+
+
+def negated(condition: str) -> Tree:
+    return sql("(NOT {0})", tree(condition))
 
 
 def pushed(*where: Condition) -> Source:
@@ -36,89 +42,94 @@ def pushed(*where: Condition) -> Source:
 
 
 @pytest.mark.parametrize(
-    ("text", "condition"),
+    ("given", "condition"),
     [
-        ("(n_2 = 15)", Condition("n", "=", ("15",))),
-        ("(n_2 >= -15)", Condition("n", ">=", ("-15",))),
-        ("(l_2 < 15L)", Condition("l", "<", ("15",))),
-        ("(NOT (n_2 = 15))", Condition("n", "<>", ("15",))),
-        ("(p_2 <= -0.05BD)", Condition("p", "<=", ("-0.05",))),
-        ("(p_2 > 3BD)", Condition("p", ">", ("3",))),
-        ("(d_2 > DATE '1995-03-15')", Condition("d", ">", ("1995-03-15",))),
-        ("(s_2 = 'a AND (b')", Condition("s", "=", ("a AND (b",))),
-        ("(s_2 IN ('a', 'b'))", Condition("s", "IN", ("a", "b"))),
-        ("(n_2 < m_2)", Condition("n", "<", other="m")),
-        ("(f_2 IS NULL)", Condition("f", "IS NULL")),
-        ("(t_2 IS NOT NULL)", Condition("t", "IS NOT NULL")),
-        ("(`s_2` < 'ü')", Condition("s", "<", ("ü",))),
+        (tree("({n_2} = [15 INT])"), Condition("n", "=", ("15",))),
+        (tree("({n_2} >= [-15 INT])"), Condition("n", ">=", ("-15",))),
+        (tree("({l_2} < [15L BIGINT])"), Condition("l", "<", ("15",))),
+        (negated("({n_2} = [15 INT])"), Condition("n", "<>", ("15",))),
+        (tree("({p_2} <= [-0.05BD DECIMAL(12,2)])"), Condition("p", "<=", ("-0.05",))),
+        (tree("({p_2} > [3BD DECIMAL(1,0)])"), Condition("p", ">", ("3",))),
+        (tree("({d_2} > [DATE '1995-03-15' DATE])"), Condition("d", ">", ("1995-03-15",))),
+        (tree("({s_2} = ['a AND (b' STRING])"), Condition("s", "=", ("a AND (b",))),
+        (tree("({s_2} IN (['a' STRING], ['b' STRING]))"), Condition("s", "IN", ("a", "b"))),
+        (tree("({n_2} < {m_2})"), Condition("n", "<", other="m")),
+        (tree("({f_2} IS NULL)"), Condition("f", "IS NULL")),
+        (tree("({t_2} IS NOT NULL)"), Condition("t", "IS NOT NULL")),
+        (negated("({t_2} IS NULL)"), Condition("t", "IS NOT NULL")),
+        (tree("({s_2} < ['ü' STRING])"), Condition("s", "<", ("ü",))),
     ],
+    ids=str,
 )
-def test_what_arrow_answers_as_spark_does_is_a_condition(text: str, condition: Condition) -> None:
-    assert push_conditions_to_sources(filtered(text), FACTS) == pushed(condition)
+def test_what_arrow_answers_as_spark_does_is_a_condition(given: Tree, condition: Condition) -> None:
+    assert push_conditions_to_sources(filtered(given), FACTS) == pushed(condition)
 
 
 @pytest.mark.parametrize(
-    "text",
+    "given",
     [
-        "(f_2 > 1.0D)",
-        "(f_2 = 1)",
-        "(t_2 > TIMESTAMP '2020-01-01 00:00:00')",
-        "(d_2 > '2020-01-01')",
-        "(d_2 > DATE '+12020-01-01')",
-        "(s_2 = 1)",
-        "(s_2 = 'it\\'s')",
-        "(n_2 = 3000000000L)",
-        "(n_2 = '1')",
-        "(n_2 = 1.5BD)",
-        "(p_2 = 0.005BD)",
-        "(p_2 = 12345678901.00BD)",
-        "(p_2 = w_2)",
-        "(n_2 = l_2)",
-        "(n_2 = CAST('1' AS INT))",
-        "(n_2 <=> 1)",
-        "(NOT n_2 <=> 1)",
-        "(NOT (n_2 IN (1, 2)))",
-        "(n_2 IN (1, NULL))",
-        "(n_2 = NULL)",
-        "((n_2 + 1) = 2)",
-        "((n_2 = 1) OR (n_2 = 2))",
-        "(NOT ((n_2 = 1) AND (m_2 = 2)))",
-        "z_2",
-        "(z_2 IS TRUE)",
-        "(1 < n_2)",
-        "s_2 LIKE 'a%'",
-        "startswith(s_2, 'a')",
-        "CASE WHEN n_2 = 1 AND m_2 = 2 THEN true ELSE false END",
-        "n_2 BETWEEN 1 AND 2",
-        "something that can't be read (",
+        tree("({f_2} > [1.0D DOUBLE])"),
+        tree("({f_2} = [1 INT])"),
+        tree("({t_2} > [TIMESTAMP '2020-01-01 00:00:00' TIMESTAMP])"),
+        tree("({d_2} > ['2020-01-01' STRING])"),
+        tree("({d_2} > [DATE '+12020-01-01' DATE])"),
+        tree("({s_2} = [1 INT])"),
+        tree("({s_2} = ['it\\'s' STRING])"),
+        tree("({n_2} = [3000000000L BIGINT])"),
+        tree("({n_2} = ['1' STRING])"),
+        tree("({n_2} = [1.5BD DECIMAL(2,1)])"),
+        tree("({p_2} = [0.005BD DECIMAL(3,3)])"),
+        tree("({p_2} = [12345678901.00BD DECIMAL(13,2)])"),
+        tree("({p_2} = {w_2})"),
+        tree("({n_2} = {l_2})"),
+        sql("({0} = {1})", tree("{n_2}"), tree("CAST(['1' STRING] AS INT)")),
+        tree("({n_2} <=> [1 INT])"),
+        negated("({n_2} <=> [1 INT])"),
+        negated("({n_2} IN ([1 INT], [2 INT]))"),
+        negated("({n_2} < [1 INT])"),
+        tree("({n_2} IN ([1 INT], [NULL INT]))"),
+        tree("({n_2} = [CAST(NULL AS INT) INT])"),
+        sql("({0} = {1})", tree("({n_2} + [1 INT])"), tree("[2 INT]")),
+        sql("({0} OR {1})", tree("({n_2} = [1 INT])"), tree("({n_2} = [2 INT])")),
+        tree("{z_2}"),
+        tree("({z_2} IS TRUE)"),
+        tree("([1 INT] < {n_2})"),
+        tree("{s_2} LIKE ['a%' STRING]"),
+        tree("startswith({s_2}, ['a' STRING])"),
+        tree("{n_2} BETWEEN [1 INT] AND [2 INT]"),
+        tree("({other} = [1 INT])"),
+        Written("(n_2 = 15)"),
     ],
+    ids=str,
 )
-def test_anything_else_stays_with_the_engine(text: str) -> None:
-    assert push_conditions_to_sources(filtered(text), FACTS) == filtered(text)
+def test_anything_else_stays_with_the_engine(given: Tree) -> None:
+    assert push_conditions_to_sources(filtered(given), FACTS) == filtered(given)
 
 
-def test_what_can_not_be_pushed_stays_as_it_was_written() -> None:
-    text = "(n_2 IS NOT NULL) AND (s_2 LIKE 'x AND (y') AND (n_2 > 1) AND (f_2 > 0.0D)"
+def test_what_can_not_be_pushed_stays_as_it_was() -> None:
+    like, real = tree("({s_2} LIKE ['x AND (y' STRING])"), tree("({f_2} > [0.0D DOUBLE])")
+    given = filtered(tree("({n_2} IS NOT NULL)"), like, tree("({n_2} > [1 INT])"), real)
     where = (Condition("n", ">", ("1",)),)
-    after = Filter(COLUMNS, pushed(*where), "(s_2 LIKE 'x AND (y') AND (f_2 > 0.0D)")
-    assert push_conditions_to_sources(filtered(text), FACTS) == after
+    after = Filter(COLUMNS, pushed(*where), all_of([like, real]))
+    assert push_conditions_to_sources(given, FACTS) == after
 
 
 def test_conditions_come_in_one_order() -> None:
-    one = filtered("(n_2 IS NOT NULL) AND (s_2 = 'a') AND (m_2 < 3)")
-    other = filtered("(m_2 < 3) AND (n_2 IS NOT NULL) AND (s_2 = 'a')")
-    found = push_conditions_to_sources(one, FACTS)
+    known, same = tree("({n_2} IS NOT NULL)"), tree("({s_2} = ['a' STRING])")
+    less = tree("({m_2} < [3 INT])")
+    found = push_conditions_to_sources(filtered(known, same, less), FACTS)
     assert isinstance(found, Source)
     assert len(found.where) == 3
-    assert found == push_conditions_to_sources(other, FACTS)
+    assert found == push_conditions_to_sources(filtered(less, known, same), FACTS)
 
 
 def test_a_comparison_says_that_its_columns_are_not_null() -> None:
-    text = "(n_2 IS NOT NULL) AND (m_2 IS NOT NULL) AND (s_2 IS NOT NULL) AND (n_2 < m_2)"
+    known = [tree(f"({{{name}_2}} IS NOT NULL)") for name in "nms"]
     where = (Condition("n", "<", other="m"), Condition("s", "IS NOT NULL"))
-    assert push_conditions_to_sources(filtered(text), FACTS) == pushed(*where)
+    given = filtered(*known, tree("({n_2} < {m_2})"))
+    assert push_conditions_to_sources(given, FACTS) == pushed(*where)
 
 
 def test_nothing_is_pushed_into_a_view() -> None:
-    before: Node = filtered("(n_2 = 15)")
+    before: Node = filtered(tree("({n_2} = [15 INT])"))
     assert push_conditions_to_sources(before, Facts()) == before

@@ -12,9 +12,10 @@ from everview.plan.nodes import Filter, Join
 from everview.plan.rules.replicate_small_side import replicate_small_side
 from tests.plan.rules.test_order_joins import BEFORE, CHOSEN, EVENLY, LINES, TABLES, joined
 from tests.plan.samples import facts_of
+from tests.plan.trees import tree
 
 FACTS = facts_of(TABLES, EVENLY)
-FEW = Filter(CHOSEN.columns, CHOSEN, "chosen_id < 4")
+FEW = Filter(CHOSEN.columns, CHOSEN, tree("{chosen_id} < 4"))
 ROUND = replace(BEFORE, right=FEW)  # the left lies by orders, and is to be joined by customers
 
 

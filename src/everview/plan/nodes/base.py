@@ -4,10 +4,9 @@ A node says what the rest of the engine asks of it: what it takes of its inputs,
 shards, what tells them apart, what it keeps and does. The defaults are right for any node, if not
 the cheapest, so that a new one says only what is different.
 
-Expressions are Spark SQL text over the columns of a node's input, whose names are unique there, so
-that text never needs a qualifier. Names come from the query's own names and never from where in a
-plan a node stands: equal parts of different queries are equal nodes. A plan is a graph: what
-several nodes read is written and walked once.
+Expressions are trees over the columns of a node's input, whose names are unique there. Names come
+from the query's own names and never from where in a plan a node stands: equal parts of different
+queries are equal nodes. A plan is a graph: what several nodes read is written and walked once.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar, TypeVar
 
 from everview.plan.conditions import Condition
+from everview.plan.expressions import Tree, Written
 from everview.plan.placing import Distribution
 from everview.plan.sizes import Flow, Rows, RowsOf, StateItems, ratio
 from everview.schema import Column
@@ -56,6 +56,7 @@ class Node:
     is_operator: ClassVar[bool] = False
     # its rows are some of those of its first input, or all
     passes_rows: ClassVar[bool] = False
+    expressed: ClassVar[str] = ""  # the field that has its expressions
     columns: tuple[Column, ...]
 
     def __init_subclass__(cls) -> None:
@@ -96,6 +97,10 @@ class Node:
     def own_tables(self) -> set[str]:
         """The tables that the node itself reads."""
         return set()
+
+    def trees(self) -> list[Tree]:
+        """The expressions of the node itself."""
+        return list(_trees(getattr(self, self.expressed))) if self.expressed else []
 
     def label(self) -> str:
         return self.kind
@@ -213,7 +218,10 @@ class Node:
         for document in documents:
             kind = _KINDS[document["kind"]]
             given = [one.name for one in fields(kind) if one.name in document]
-            nodes.append(kind(**{name: _from_json(document[name], nodes) for name in given}))
+            values = {name: _from_json(document[name], nodes) for name in given}
+            if kind.expressed:
+                values[kind.expressed] = _as_trees(values[kind.expressed])
+            nodes.append(kind(**values))
         return nodes[-1]
 
 
@@ -225,10 +233,11 @@ def node_of(text: str) -> Node:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(Node):
-    """Rows that never change, as texts of their values."""
+    """Rows that never change."""
 
     kind = "constant"
-    rows: tuple[tuple[str, ...], ...]
+    expressed = "rows"
+    rows: tuple[tuple[Tree, ...], ...]
 
     def label(self) -> str:
         return f"constant ({len(self.rows)} row{'s' * (len(self.rows) != 1)})"
@@ -247,6 +256,21 @@ def _nodes(value: Any) -> tuple[Node, ...]:
     return tuple(one for one in value if isinstance(one, Node)) if isinstance(value, tuple) else ()
 
 
+def _trees(value: Any) -> Iterator[Tree]:
+    if isinstance(value, Tree):
+        yield value
+    else:
+        for one in value:
+            yield from _trees(one)
+
+
+def _as_trees(value: Any) -> Any:
+    """Expressions that were stored; before there were trees, each was a text."""
+    if isinstance(value, str):
+        return Written(value)
+    return tuple(map(_as_trees, value)) if isinstance(value, tuple) else value
+
+
 def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
     if isinstance(value, Node):
         return change(value)
@@ -256,6 +280,10 @@ def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
 def _to_json(value: Any, name: Callable[[Node], Any]) -> Any:
     if isinstance(value, Node):
         return {"node": name(value)}
+    if isinstance(value, Written):
+        return value.text
+    if isinstance(value, Tree):
+        return {"tree": value.to_json()}
     if isinstance(value, Column):
         return {"part": "Column", **value.to_json()}
     if type(value).__name__ in _PARTS:
@@ -270,6 +298,8 @@ def _from_json(value: Any, nodes: list[Node]) -> Any:
         return value
     if "node" in value:
         return nodes[value["node"]]
+    if "tree" in value:
+        return Tree.from_json(value["tree"])
     if value["part"] == "Column":
         return Column.from_json(value)
     given = {name: one for name, one in value.items() if name != "part"}

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everview.plan.dialects import on_spark
+from everview.plan.expressions import Tree, column_of, readable
 from everview.plan.nodes.base import Key, KeyOfTable, Node, renamed
 from everview.plan.placing import Distribution, renamed_places
 from everview.plan.sizes import Flow, RowsOf
-from everview.schema import unquoted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Filter(Node):
     kind = "filter"
+    expressed = "condition"
     passes_rows = True
     input: Node
-    condition: str
+    condition: Tree
 
     def label(self) -> str:
-        return on_spark(f"filter {self.condition}")
+        return f"filter {readable(self.condition)}"
 
     def distribution(self, lie: Sequence[Distribution]) -> Distribution:
         return lie[0]
@@ -37,21 +37,25 @@ class Project(Node):
     """`expressions[i]` makes `columns[i]`."""
 
     kind = "project"
+    expressed = "expressions"
     input: Node
-    expressions: tuple[str, ...]
+    expressions: tuple[Tree, ...]
 
     def label(self) -> str:
         made = zip(self.expressions, self.names(), strict=True)
-        texts = [text if unquoted(text) == name else f"{text} AS {name}" for text, name in made]
-        return on_spark(f"project {', '.join(texts)}")
+        shown = ((readable(tree), "" if column_of(tree) == name else name) for tree, name in made)
+        return f"project {', '.join(f'{text} AS {name}' if name else text for text, name in shown)}"
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
-        made = zip(self.expressions, self.names(), strict=True)
-        return renamed(keys[0], {unquoted(text): name for text, name in reversed(list(made))})
+        return renamed(keys[0], dict(reversed(self._passing())))
 
     def distribution(self, lie: Sequence[Distribution]) -> Distribution:
-        made = zip(self.expressions, self.names(), strict=True)
-        return renamed_places([(unquoted(text), name) for text, name in made], lie[0])
+        return renamed_places(self._passing(), lie[0])
+
+    def _passing(self) -> list[tuple[str, str]]:
+        """The columns of the input that it passes on: their names there, and here."""
+        made = zip(map(column_of, self.expressions), self.names(), strict=True)
+        return [(old, name) for old, name in made if old is not None]
 
     def only_grows(self) -> bool:
         return True
@@ -65,13 +69,14 @@ class Generate(Node):
     """Several rows, or none, of each: the columns `kept`, then those that a generator gives."""
 
     kind = "generate"
+    expressed = "generator"
     input: Node
     kept: tuple[str, ...]
-    generator: str
+    generator: Tree
 
     def label(self) -> str:
         made = ", ".join(self.names()[len(self.kept) :])
-        return on_spark(f"generate {self.generator} AS {made}")
+        return f"generate {readable(self.generator)} AS {made}"
 
     def distribution(self, lie: Sequence[Distribution]) -> Distribution:
         return renamed_places([(name, name) for name in self.kept], lie[0])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everview.plan.conditions import Condition
+from everview.plan.expressions import Tree
 from everview.plan.nodes.base import IN_FULL, Key, KeyOfTable, Node, later, renamed
 from everview.plan.sizes import Flow, RowsOf
 
@@ -37,8 +38,9 @@ class Refresh(Node):
     """What the engine computes of a whole query over whole tables, whenever one of them changes."""
 
     kind = "refresh"
+    expressed = "query"
     sources: tuple[Source, ...]
-    query: str
+    query: Tree
 
     def label(self) -> str:
         return f"refresh: the whole query over {', '.join(one.table for one in self.sources)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from everview.plan.dialects import on_spark
+from everview.plan.expressions import Tree, readable
 from everview.plan.nodes.base import BY_GROUP, Key, KeyOfTable, Node
 from everview.plan.nodes.sources import Refresh
 from everview.plan.placing import Distribution, keyed
@@ -56,13 +56,14 @@ class Recompute(Node):
     or one row of each."""
 
     kind = "recompute"
+    expressed = "expressions"
     input: Touched
-    expressions: tuple[str, ...]
+    expressions: tuple[Tree, ...]
     rows_stay: bool
 
     def label(self) -> str:
         what = "window" if self.rows_stay else "aggregate"
-        return on_spark(f"{what} {', '.join(self.expressions)}")
+        return f"{what} {', '.join(map(readable, self.expressions))}"
 
     def maintenance(self) -> str:
         return BY_GROUP

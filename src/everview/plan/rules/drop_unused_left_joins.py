@@ -6,15 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from everview.plan.expressions import columns_of
 from everview.plan.facts import Facts
 from everview.plan.keys import unique_key
 from everview.plan.nodes import Filter, Join, Node, Project
-from everview.plan.texts import words
 
 
 def drop_unused_left_joins(plan: Node, facts: Facts) -> Node:
     if isinstance(plan, Project):
-        used = {word for text in plan.expressions for word in words(text)}
+        used = columns_of(*plan.expressions)
         plan = replace(plan, input=_needed(plan.input, used, facts))
     return plan.with_inputs(partial(drop_unused_left_joins, facts=facts))
 
@@ -22,7 +22,7 @@ def drop_unused_left_joins(plan: Node, facts: Facts) -> Node:
 def _needed(node: Node, used: set[str], facts: Facts) -> Node:
     """What is needed of a node of which only some columns are used."""
     if isinstance(node, Filter):
-        below = _needed(node.input, used | words(node.condition), facts)
+        below = _needed(node.input, used | columns_of(node.condition), facts)
         return replace(node, input=below, columns=below.columns)
     if not isinstance(node, Join) or node.how != "left":
         return node

@@ -3,9 +3,9 @@ without rows; and what only such inputs make needless is not there: neither work
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
+from everview.plan.expressions import Lit, Ref, Tree, boolean, null
 from everview.plan.facts import Facts
 from everview.plan.nodes import (
     Constant,
@@ -18,10 +18,10 @@ from everview.plan.nodes import (
     Touched,
     Union,
 )
-from everview.schema import Column, quoted, sql_name
+from everview.schema import Column, sql_name
 
 # as Catalyst leaves conditions that fold
-_NEVER = re.compile(r"\(*(false|null|cast\(null as boolean\))\)*", re.IGNORECASE)
+_NEVER = ("false", "NULL", "CAST(NULL AS BOOLEAN)")
 
 
 def fold_what_is_empty(plan: Node, facts: Facts) -> Node:
@@ -35,7 +35,7 @@ def fold_what_is_empty(plan: Node, facts: Facts) -> Node:
 
 def _is_folded(node: Node) -> bool:
     """Whether a node has no rows, as its inputs have none or it lets none through."""
-    if isinstance(node, Filter) and _NEVER.fullmatch(node.condition):
+    if isinstance(node, Filter) and _is_never(node.condition):
         return True
     if isinstance(node, TopK) and node.limit == 0:
         return True
@@ -44,6 +44,10 @@ def _is_folded(node: Node) -> bool:
         is_grouped = isinstance(touched, Touched) and not node.always
         return is_grouped and _is_empty(touched.inputs()[0])
     return node.is_empty_of_nothing() and _is_empty(node.inputs()[0])
+
+
+def _is_never(condition: Tree) -> bool:
+    return isinstance(condition, Lit) and condition.text in _NEVER
 
 
 def _is_empty(node: Node) -> bool:
@@ -75,20 +79,20 @@ def _join(node: Join) -> Node:
         return _nothing(node.columns)
     if node.how == "anti":
         return _shown(node, node.left)
-    added = ("false",) if node.how == "existence" else _nulls(node.columns[of_left:])
+    added = (boolean(False),) if node.how == "existence" else _nulls(node.columns[of_left:])
     return _shown(node, node.left, (*_names(node.left), *added))
 
 
-def _shown(node: Node, below: Node, texts: tuple[str, ...] | None = None) -> Node:
+def _shown(node: Node, below: Node, trees: tuple[Tree, ...] | None = None) -> Node:
     """What is left of a node, with its names: an input of it."""
-    if texts is None and below.names() == node.names():
+    if trees is None and below.names() == node.names():
         return below
-    return Project(node.columns, below, texts or _names(below))
+    return Project(node.columns, below, trees or _names(below))
 
 
-def _names(node: Node) -> tuple[str, ...]:
-    return tuple(map(quoted, node.names()))
+def _names(node: Node) -> tuple[Tree, ...]:
+    return tuple(map(Ref, node.names()))
 
 
-def _nulls(columns: tuple[Column, ...]) -> tuple[str, ...]:
-    return tuple(f"CAST(NULL AS {sql_name(column.type)})" for column in columns)
+def _nulls(columns: tuple[Column, ...]) -> tuple[Tree, ...]:
+    return tuple(null(sql_name(column.type)) for column in columns)

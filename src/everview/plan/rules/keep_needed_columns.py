@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from everview.plan.expressions import Ref, column_of, columns_of
 from everview.plan.facts import Facts
 from everview.plan.nodes import (
     Aggregate,
@@ -19,8 +20,6 @@ from everview.plan.nodes import (
     Touched,
     Union,
 )
-from everview.plan.texts import words
-from everview.schema import quoted, unquoted
 
 
 def keep_needed_columns(plan: Node, facts: Facts) -> Node:
@@ -40,7 +39,7 @@ def _kept(node: Node, needed: set[str]) -> Node:
     if isinstance(node, Replace):
         return _of_replace(node, needed)
     if isinstance(node, Filter):
-        below = _kept(node.input, needed | words(node.condition))
+        below = _kept(node.input, needed | columns_of(node.condition))
         return replace(node, input=below, columns=below.columns)
     if isinstance(node, Project):
         return _of_project(node, needed)
@@ -62,18 +61,18 @@ def _kept(node: Node, needed: set[str]) -> Node:
 
 def _of_project(node: Project, needed: set[str]) -> Node:
     made = list(zip(node.expressions, node.columns, strict=True))
-    kept = [(text, column) for text, column in made if column.name in needed]
-    below = _kept(node.input, {name for text, _ in kept for name in words(text)})
-    texts, columns = tuple(text for text, _ in kept), tuple(column for _, column in kept)
-    plain = [unquoted(text) for text in texts]
+    kept = [(tree, column) for tree, column in made if column.name in needed]
+    trees, columns = tuple(tree for tree, _ in kept), tuple(column for _, column in kept)
+    below = _kept(node.input, columns_of(*trees))
+    plain = [column_of(tree) for tree in trees]
     if plain == below.names() == [column.name for column in columns]:
         return below
-    return replace(node, input=below, expressions=texts, columns=columns)
+    return replace(node, input=below, expressions=trees, columns=columns)
 
 
 def _of_generate(node: Generate, needed: set[str]) -> Node:
     kept = tuple(name for name in node.kept if name in needed)
-    below = _kept(node.input, {*kept, *words(node.generator)})
+    below = _kept(node.input, {*kept, *columns_of(node.generator)})
     columns = (*map(node.column, kept), *node.columns[len(node.kept) :])
     return replace(node, input=below, kept=kept, columns=columns)
 
@@ -86,8 +85,9 @@ def _of_replace(node: Replace, needed: set[str]) -> Node:
     fixed = computed.input.columns if computed.rows_stay else map(node.column, node.groups)
     names = [column.name for column in fixed]
     made = list(zip(computed.expressions, node.names()[len(names) :], strict=True))
-    kept = [(text, name) for text, name in made if name in needed] or made[: not names]
-    wanted = {*node.groups, *(word for text, _ in kept for word in words(text))}
+    kept = [(tree, name) for tree, name in made if name in needed] or made[: not names]
+    trees = tuple(tree for tree, _ in kept)
+    wanted = {*node.groups, *columns_of(*trees)}
     if computed.rows_stay:
         wanted |= needed
     touched = computed.input
@@ -99,7 +99,7 @@ def _of_replace(node: Replace, needed: set[str]) -> Node:
     touched = Touched(below.columns, below, touched.groups)
     stay = touched.names() if computed.rows_stay else list(node.groups)
     columns = tuple(map(node.column, [*stay, *(name for _, name in kept)]))
-    computed = Recompute(columns, touched, tuple(text for text, _ in kept), computed.rows_stay)
+    computed = Recompute(columns, touched, trees, computed.rows_stay)
     return replace(node, input=computed, columns=columns)
 
 
@@ -130,4 +130,4 @@ def _exactly(node: Node, names: list[str]) -> Node:
     if kept.names() == names:
         return kept
     columns = tuple(kept.column(name) for name in names)
-    return Project(columns, kept, tuple(map(quoted, names)))
+    return Project(columns, kept, tuple(map(Ref, names)))

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
 
+from everview.plan.expressions import Ref, column_of
 from everview.plan.facts import Costs, Facts
 from everview.plan.nodes import Join, Node, Project
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
-from everview.schema import Column, quoted, unquoted
+from everview.schema import Column
 
 BETTER = 1.3  # times cheaper another order must be
 MOST = 8  # relations in a tree of joins; the orders of more are too many to look at
@@ -49,7 +50,7 @@ def _ordered(node: Node, facts: Facts, costs: Costs) -> Node:
 def _is_tree(node: Node) -> bool:
     """Whether a node is an inner join by keys, perhaps with its columns chosen and renamed."""
     if isinstance(node, Project):
-        plain = all(unquoted(text) in node.input.names() for text in node.expressions)
+        plain = all(column_of(tree) in node.input.names() for tree in node.expressions)
         return plain and _is_tree(node.input)
     return (
         isinstance(node, Join)
@@ -95,8 +96,8 @@ class _Joins:
                 return {name: (number, name) for name in node.names()}, number
             if isinstance(node, Project):
                 below, tree = flat(node.input)
-                made = zip(node.names(), node.expressions, strict=True)
-                return {name: below[unquoted(text)] for name, text in made}, tree
+                made = zip(node.names(), map(column_of, node.expressions), strict=True)
+                return {name: below[old] for name, old in made if old is not None}, tree
             assert isinstance(node, Join)
             (left, one), (right, other) = flat(node.left), flat(node.right)
             keys = zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
@@ -111,8 +112,8 @@ class _Joins:
         """The same rows by joins in another order."""
         joined, places = self._built(tree, relations)
         named = {place: name for name, place in places.items()}
-        texts = tuple(quoted(named[self.columns[name]]) for name in self.top.names())
-        return Project(self.top.columns, joined, texts)
+        trees = tuple(Ref(named[self.columns[name]]) for name in self.top.names())
+        return Project(self.top.columns, joined, trees)
 
     def _built(self, tree: Tree, relations: list[Node]) -> tuple[Node, dict[str, Place]]:
         if isinstance(tree, int):

@@ -7,10 +7,11 @@ from functools import partial
 
 import pyarrow as pa
 
+from everview.plan.expressions import Ref, Tree, sql
 from everview.plan.facts import Facts
 from everview.plan.keys import unique_key
 from everview.plan.nodes import Aggregate, Call, Node, Project
-from everview.schema import has_floats, quoted
+from everview.schema import has_floats
 
 
 def project_groups_of_one_row(plan: Node, facts: Facts) -> Node:
@@ -24,15 +25,18 @@ def project_groups_of_one_row(plan: Node, facts: Facts) -> Node:
         return plan
     outputs = plan.columns[len(groups) :]
     made = [_of_one(plan, call, c.type) for call, c in zip(plan.calls, outputs, strict=True)]
-    texts = [text for text in made if text is not None]
-    if len(texts) < len(made):
+    trees = [tree for tree in made if tree is not None]
+    if len(trees) < len(made):
         return plan
-    return Project(plan.columns, plan.input, (*map(quoted, plan.groups), *texts))
+    return Project(plan.columns, plan.input, (*map(Ref, plan.groups), *trees))
 
 
-def _of_one(node: Aggregate, call: Call, arrow: pa.DataType) -> str | None:
-    """What a call gives for one row; None if there is no text for it."""
+def _of_one(node: Aggregate, call: Call, arrow: pa.DataType) -> Tree | None:
+    """What a call gives for one row; None if there are no words for it."""
     if call.argument is None:
-        return "CAST(1 AS BIGINT)"
+        return sql("CAST(1 AS BIGINT)")
+    value = Ref(call.argument)
     words = call.definition.of_one_row(node.input.column(call.argument).type, arrow)
-    return None if words is None else words.format(quoted(call.argument))
+    if words is None:
+        return None
+    return value if words == "{0}" else sql(words, value)

@@ -3,31 +3,38 @@ as far as Arrow can tell; what only the engine can decide stays a filter."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import pyarrow as pa
-from sqlglot import exp, parse_one, tokenize
-from sqlglot.errors import SqlglotError
-from sqlglot.expressions import DType
-from sqlglot.tokenizer_core import TokenType
 
 from everview.plan.conditions import Condition, is_compared, value
+from everview.plan.expressions import (
+    NOT_NULL,
+    Lit,
+    Ref,
+    Tree,
+    all_of,
+    conjuncts,
+    operation,
+    places,
+)
 from everview.plan.facts import Facts
 from everview.plan.nodes import Filter, Node, Source
-from everview.plan.texts import words
 
-_COMPARISONS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.In: "IN",
+_COMPARISONS = {f"{{0}} {sign} {{1}}": sign for sign in ("=", "<", "<=", ">", ">=")}
+# how Spark writes values of the types that are compared here; a text with escapes is its to read
+_LITERALS = {
+    "STRING": re.compile(r"'([^'\\]*)'"),
+    "DATE": re.compile(r"DATE '([^'\\]*)'"),
+    "DECIMAL": re.compile(r"(-?\d+(?:\.\d+)?)BD"),
+    **{
+        type_: re.compile(rf"(-?\d+){mark}")
+        for type_, mark in {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}.items()
+    },
 }
-_WHOLE = (None, DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT)
+_WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def push_conditions_to_sources(plan: Node, facts: Facts) -> Node:
@@ -37,12 +44,12 @@ def push_conditions_to_sources(plan: Node, facts: Facts) -> Node:
     source = plan.input
     if source.table not in facts.tables:  # it is a view, and no table that is read
         return plan
-    parts = [(text, _condition(text, source)) for text in _conjuncts(plan.condition)]
+    parts = [(tree, _condition(tree, source)) for tree in conjuncts(plan.condition)]
     found = dict.fromkeys(condition for _, condition in parts if condition is not None)
     where = sorted(_telling([*source.where, *found]), key=_order)
     source = replace(source, where=tuple(where))
-    rest = " AND ".join(text for text, condition in parts if condition is None)
-    return replace(plan, input=source, condition=rest) if rest else source
+    rest = [tree for tree, condition in parts if condition is None]
+    return replace(plan, input=source, condition=all_of(rest)) if rest else source
 
 
 def _telling(conditions: list[Condition]) -> list[Condition]:
@@ -60,62 +67,48 @@ def _order(condition: Condition) -> tuple[bool, str]:
     return condition.comparison.startswith("IS"), str(condition)
 
 
-def _conjuncts(text: str) -> list[str]:
-    """The texts that AND joins in a condition; all of it, if they can't be told."""
-    try:
-        tree = parse_one(text, dialect="spark")
-        depth, cuts = 0, []
-        for token in tokenize(text, dialect="spark"):
-            depth += (token.token_type == TokenType.L_PAREN) - (
-                token.token_type == TokenType.R_PAREN
-            )
-            if token.token_type == TokenType.AND and depth == 0:
-                cuts.append((token.start, token.end + 1))
-        ends = [(0, 0), *cuts, (len(text), len(text))]
-        parts = [text[start:stop].strip() for (_, start), (stop, _) in pairwise(ends)]
-        read = [parse_one(part, dialect="spark") for part in parts]
-    except SqlglotError:
-        return [text]
-    return parts if read == list(tree.flatten(unnest=False)) or len(parts) == 1 else [text]
-
-
-def _condition(text: str, source: Source) -> Condition | None:
-    """The condition that a text is, if Arrow can hold rows against it."""
-    if "\\" in text or "CAST" in words(text.upper()):  # escapes and casts are Spark's to read
-        return None
-    try:
-        tree = parse_one(text, dialect="spark").unnest()
-    except SqlglotError:
-        return None
-    negated = isinstance(tree, exp.Not)
-    tree = tree.this.unnest() if negated else tree
-    column = _column(tree.args.get("this"), source)
+def _condition(tree: Tree, source: Source) -> Condition | None:
+    """The condition that a tree is, if Arrow can hold rows against it."""
+    is_negated = operation(tree) == "NOT {0}"
+    tree = tree.parts()[0] if is_negated else tree
+    done, parts = operation(tree), tree.parts()
+    column = _column(parts[0], source) if parts else None
     if column is None:
         return None
-    if isinstance(tree, exp.Is) and isinstance(tree.expression, exp.Null):
-        return Condition(_read(column, source), "IS NOT NULL" if negated else "IS NULL")
-    comparison = _COMPARISONS.get(type(tree))
-    if negated:
-        comparison = "<>" if comparison == "=" else None
-    return None if comparison is None else _compared(column, comparison, tree, source)
+    if done in ("{0} IS NULL", NOT_NULL):
+        is_null = (done == NOT_NULL) == is_negated
+        return Condition(_read(column, source), "IS NULL" if is_null else "IS NOT NULL")
+    if done in _COMPARISONS and not is_negated:
+        return _compared(column, _COMPARISONS[done], parts[1], source)
+    if done == "{0} = {1}":
+        return _compared(column, "<>", parts[1], source)
+    if is_negated or len(parts) < 2 or done != f"{{0}} IN ({places(len(parts) - 1, first=1)})":
+        return None
+    return _with_values(column, "IN", parts[1:], source)
 
 
-def _compared(column: str, comparison: str, tree: exp.Expr, source: Source) -> Condition | None:
-    arrow, read = source.column(column).type, _read(column, source)
-    given = tree.expressions if comparison == "IN" else [tree.expression]
-    other = _column(given[0], source) if len(given) == 1 else None
-    if other is not None:
-        alike = source.column(other).type == arrow and is_compared(arrow) and comparison != "IN"
-        return Condition(read, comparison, other=_read(other, source)) if alike else None
-    values = [_value(one, arrow) for one in given]
+def _compared(column: str, comparison: str, with_: Tree, source: Source) -> Condition | None:
+    arrow, other = source.column(column).type, _column(with_, source)
+    if other is None:
+        return _with_values(column, comparison, (with_,), source)
+    if source.column(other).type != arrow or not is_compared(arrow):
+        return None
+    return Condition(_read(column, source), comparison, other=_read(other, source))
+
+
+def _with_values(
+    column: str, comparison: str, given: tuple[Tree, ...], source: Source
+) -> Condition | None:
+    values = [_value(one, source.column(column).type) for one in given]
     texts = tuple(text for text in values if text is not None)
-    return Condition(read, comparison, texts) if texts and len(texts) == len(values) else None
+    if len(texts) < len(values):
+        return None
+    return Condition(_read(column, source), comparison, texts)
 
 
-def _column(node: exp.Expr | None, source: Source) -> str | None:
-    """The column of the source that an expression is no more than."""
-    is_column = isinstance(node, exp.Column) and not node.table
-    return node.name if node and is_column and node.name in source.names() else None
+def _column(tree: Tree, source: Source) -> str | None:
+    """The column of the source that a tree is no more than."""
+    return tree.name if isinstance(tree, Ref) and tree.name in source.names() else None
 
 
 def _read(column: str, source: Source) -> str:
@@ -123,20 +116,16 @@ def _read(column: str, source: Source) -> str:
     return source.read[source.names().index(column)]
 
 
-def _value(node: exp.Expr, arrow: pa.DataType) -> str | None:
+def _value(tree: Tree, arrow: pa.DataType) -> str | None:
     """The text of a literal that is of a column's type."""
-    sign = "-" if isinstance(node, exp.Neg) else ""
-    literal = node.this if sign else node
-    kind = None
-    if isinstance(literal, exp.Cast):  # DATE '...', and numbers that end with L or BD
-        kind, literal = literal.to.this, literal.this
-    if not isinstance(literal, exp.Literal):
+    if not isinstance(tree, Lit):
         return None
+    type_ = tree.type.split("(")[0]
+    written = _LITERALS[type_].fullmatch(tree.text) if type_ in _LITERALS else None
     fits = (
-        (pa.types.is_string(arrow) and kind is None and literal.is_string and not sign)
-        or (pa.types.is_date32(arrow) and kind == DType.DATE and not sign)
-        or (pa.types.is_integer(arrow) and kind in _WHOLE and not literal.is_string)
-        or (pa.types.is_decimal(arrow) and kind == DType.DECIMAL)
+        (pa.types.is_string(arrow) and type_ == "STRING")
+        or (pa.types.is_date32(arrow) and type_ == "DATE")
+        or (pa.types.is_integer(arrow) and type_ in _WHOLE)
+        or (pa.types.is_decimal(arrow) and type_ == "DECIMAL")
     )
-    text = sign + literal.name
-    return text if fits and value(text, arrow) is not None else None
+    return written[1] if written and fits and value(written[1], arrow) is not None else None

@@ -11,10 +11,32 @@ import pyarrow as pa
 
 from everview.errors import UnsupportedSql
 from everview.functions import AggregateFunction, of_catalyst
-from everview.plan.dialects import not_on_sail
+from everview.plan.expressions import (
+    Lit,
+    Ref,
+    Tree,
+    all_of,
+    call,
+    cast,
+    field_of,
+    named_struct,
+    not_on_sail,
+    places,
+    sql,
+)
 from everview.plan.nodes import Aggregate, Call, Join, Node, Recompute, Replace, Touched
-from everview.schema import Column, quoted
-from everview.spark.trees import children_of, descending, each, kind, numbers, sql_type, value, walk
+from everview.schema import Column
+from everview.spark.trees import (
+    children_of,
+    data_type,
+    descending,
+    each,
+    kind,
+    numbers,
+    sql_type,
+    value,
+    walk,
+)
 from everview.sql.catalyst.building import Given, project, same_bits, unused
 from everview.sql.catalyst.sail import ordinary
 from everview.sql.catalyst.scalars import attached
@@ -36,6 +58,11 @@ APPROXIMATE = {
     "BloomFilterAggregate": "a join",
 }
 _LISTS = ("CollectList", "CollectSet")
+# regr_r2: engines differ in what it is where one of the two doesn't vary
+_FIT = (
+    "CASE WHEN regr_sxx({0}, {1}) > 0 THEN coalesce(regr_sxy({0}, {1}) * regr_sxy({0}, {1}) / "
+    "nullif(regr_sxx({0}, {1}) * regr_syy({0}, {1}), 0), 1.0D) END"
+)
 _BY_BITS = {"Percentile", "Mode", "CollectSet"}  # in which Sail takes -0.0 and NaN otherwise
 _CHOICES = {
     *(*_LISTS, "First", "Last", "AnyValue", "MaxBy", "MinBy", "MaxMinByK", "ListAgg", "Mode"),
@@ -51,14 +78,14 @@ def aggregate(given: Translation, plan: Any) -> Node:
     functions = [part for part in parts if kind(part) == "AggregateExpression"]
     node = attached(given, node, [*groupings, *functions])
     _check_sessions(groupings)
-    columns, texts = Given(node), given.expressions
-    groups = [columns.name_of(texts.cast(one), texts.typed("group", one)) for one in groupings]
+    columns, trees = Given(node), given.expressions
+    groups = [columns.name_of(trees.cast(one), trees.typed("group", one)) for one in groupings]
     calls = _Calls(given, columns, tuple(dict.fromkeys(groups)))
     for function in functions:
         calls.noted(function)
     node = attached(given, calls.node(), [part for part in parts if kind(part) == "ScalarSubquery"])
     made = tuple(calls.output(value(output)) for output in outputs)
-    return project(node, texts.columns(outputs), made)
+    return project(node, trees.columns(outputs), made)
 
 
 def _outermost(expression: Any) -> Iterator[Any]:
@@ -88,34 +115,33 @@ class _Calls:
     columns: Given
     groups: tuple[str, ...]
     kept: dict[Call, Column] = field(default_factory=dict)
-    recomputed: dict[str, Column] = field(default_factory=dict)
-    references: dict[int, Any] = field(default_factory=dict)
+    recomputed: dict[Tree, Column] = field(default_factory=dict)
+    references: dict[int, Tree] = field(default_factory=dict)
 
-    def output(self, expression: Any) -> str:
-        """An output as text over groups, calls and scalar subqueries."""
-        texts = self.given.expressions
+    def output(self, expression: Any) -> Tree:
+        """An output over groups, calls and scalar subqueries."""
+        trees = self.given.expressions
 
-        def replaced(found: Any) -> Any:
+        def replaced(found: Any) -> Tree | None:
             if kind(found) == "AggregateExpression":
                 return self.noted(found)
             if kind(found) == "ScalarSubquery":
-                return texts.reference(found, texts.scalars[found.exprId().id()])
+                return Ref(trees.scalars[found.exprId().id()])
             if any(kind(part) == "AggregateExpression" for part in walk(found)):
                 return None
-            known = self.columns.texts.get(texts.cast(found))
-            return texts.reference(found, known) if known in self.groups else None
+            known = self.columns.trees.get(trees.cast(found))
+            return Ref(known) if known in self.groups else None
 
-        return texts.cast(expression, texts.rewrite(expression, replaced))
+        return trees.cast(expression, trees.rewrite(expression, replaced))
 
-    def noted(self, expression: Any) -> Any:
+    def noted(self, expression: Any) -> Tree:
         """What stands for a call in an output; the call is noted when it is new."""
-        texts, number = self.given.expressions, expression.resultId().id()
+        number = expression.resultId().id()
         if number not in self.references:
             if kind(expression.aggregateFunction()) == "PivotFirst":
-                made = texts.function("array", self._pivoted(expression))
+                self.references[number] = call("array", *self._pivoted(expression))
             else:
-                made = texts.reference(expression, self._column_of(expression).name)
-            self.references[number] = made
+                self.references[number] = Ref(self._column_of(expression).name)
         return self.references[number]
 
     def node(self) -> Node:
@@ -143,18 +169,18 @@ class _Calls:
             replicated=not groups,
         )
 
-    def _pivoted(self, expression: Any) -> list[Any]:
+    def _pivoted(self, expression: Any) -> list[Tree]:
         """PIVOT: of each value of its column the one row there is."""
-        function, texts = expression.aggregateFunction(), self.given.expressions
-        by, shown = texts.text(function.pivotColumn()), function.valueColumn()
-        column = replace(texts.typed("argument", shown), nullable=True)
-        found = []
+        function, trees = expression.aggregateFunction(), self.given.expressions
+        by, shown = trees.tree(function.pivotColumn()), function.valueColumn()
+        column = replace(trees.typed("argument", shown), nullable=True)
+        found: list[Tree] = []
         for wanted in each(function.pivotColumnValues()):
-            literal = texts.literal(wanted, function.pivotColumn())
-            text = f"CASE WHEN {by} <=> {literal} THEN {texts.cast(shown)} END"
-            call = Call("max", self.columns.name_of(text, column))
+            literal = trees.literal(wanted, function.pivotColumn())
+            one = sql("CASE WHEN {0} <=> {1} THEN {2} END", by, literal, trees.cast(shown))
+            noted = Call("max", self.columns.name_of(one, column))
             made = replace(column, name=f"call_{len(self.kept) + len(self.recomputed)}")
-            found.append(texts.reference(shown, self.kept.setdefault(call, made).name))
+            found.append(Ref(self.kept.setdefault(noted, made).name))
         return found
 
     def _column_of(self, expression: Any) -> Column:
@@ -172,7 +198,7 @@ class _Calls:
         if kept is not None and not recomputed:
             return self.kept.setdefault(self._call(expression, kept), column)
         if name in BY_TOUCHED_GROUP or recomputed:
-            return self.recomputed.setdefault(self._text(expression), column)
+            return self.recomputed.setdefault(self._tree(expression), column)
         check_exact(function, expression)
         raise UnsupportedSql(
             f"the aggregate {expression.sql()} can't be maintained; count, sum, avg, min, max, "
@@ -197,55 +223,49 @@ class _Calls:
 
     def _argument(self, call: Any, expression: Any) -> str:
         """A column with an argument of a call; NULL where its FILTER doesn't hold."""
-        texts, wanted = self.given.expressions, call.filter()
-        column = texts.typed("argument", expression)
+        trees, wanted = self.given.expressions, call.filter()
+        column = trees.typed("argument", expression)
         told_apart = kind(call.aggregateFunction()) in _BY_BITS
-        if not wanted.isDefined():
-            text = texts.cast(expression)
-            text = ordinary(text) if told_apart and _is_real(expression) else text
-            return self.columns.name_of(text, column)
-        text = texts.cast(expression, guards=[wanted.get()])
-        text = ordinary(text) if told_apart and _is_real(expression) else text
-        text = f"CASE WHEN {texts.text(wanted.get())} THEN {text} END"
-        return self.columns.name_of(text, replace(column, nullable=True))
+        guards = [wanted.get()] if wanted.isDefined() else []
+        tree = trees.cast(expression, guards=guards)
+        tree = ordinary(tree) if told_apart and _is_real(expression) else tree
+        if not guards:
+            return self.columns.name_of(tree, column)
+        tree = sql("CASE WHEN {0} THEN {1} END", trees.tree(wanted.get()), tree)
+        return self.columns.name_of(tree, replace(column, nullable=True))
 
-    def _of_pairs(self, name: str, arguments: list[Any], condition: str | None) -> Call:
+    def _of_pairs(self, name: str, arguments: list[Any], condition: Tree | None) -> Call:
         """A function of two arguments, which leaves out rows in which one of them is NULL."""
-        there = [f"({self.given.expressions.text(one)}) IS NOT NULL" for one in arguments]
-        wanted = " AND ".join([*there, *([f"({condition})"] if condition else [])])
-        column = Column("argument", pa.float64())
-        one, other = (
-            self.columns.name_of(
-                f"CASE WHEN {wanted} THEN {self.given.expressions.cast(argument)} END", column
-            )
-            for argument in arguments
-        )
+        trees, column = self.given.expressions, Column("argument", pa.float64())
+        wanted = _wanted([trees.tree(one) for one in arguments], condition)
+        made = [sql("CASE WHEN {0} THEN {1} END", wanted, trees.cast(one)) for one in arguments]
+        one, other = (self.columns.name_of(tree, column) for tree in made)
         return Call(name, one, False, other)
 
-    def _count_of_all(self, arguments: list[Any], condition: str | None, distinct: bool) -> Call:
+    def _count_of_all(self, arguments: list[Any], condition: Tree | None, distinct: bool) -> Call:
         """A count of rows in which no argument is NULL; of distinct ones, by a text of them all."""
-        texts = self.given.expressions
-        there = [f"({texts.text(one)}) IS NOT NULL" for one in arguments if one.nullable()]
-        wanted = " AND ".join([*there, *([f"({condition})"] if condition else [])]) or "true"
-        told = [_told(texts.text(one), sql_type(one)) for one in arguments]
-        parts = ", ".join(f"length({one}), ':', {one}" for one in told)
-        text = f"CASE WHEN {wanted} THEN {f'concat({parts})' if distinct else '1'} END"
+        trees = self.given.expressions
+        wanted = _wanted([trees.tree(one) for one in arguments if one.nullable()], condition)
+        told = [_told(trees.tree(one), sql_type(one)) for one in arguments]
+        parts = [sql("length({0}), ':', {0}", one) for one in told]
+        shown = call("concat", *parts) if distinct else sql("1")
+        tree = sql("CASE WHEN {0} THEN {1} END", wanted, shown)
         type_ = pa.string() if distinct else pa.int32()
-        return Call("count", self.columns.name_of(text, Column("argument", type_)), distinct)
+        return Call("count", self.columns.name_of(tree, Column("argument", type_)), distinct)
 
-    def _condition(self, expression: Any) -> str | None:
+    def _condition(self, expression: Any) -> Tree | None:
         """What a FILTER clause asks for."""
         wanted = expression.filter()
-        return self.given.expressions.text(wanted.get()) if wanted.isDefined() else None
+        return self.given.expressions.tree(wanted.get()) if wanted.isDefined() else None
 
-    def _text(self, expression: Any) -> str:
+    def _tree(self, expression: Any) -> Tree:
         """An aggregate as the engine computes it, over columns of the input."""
-        texts = self.given.expressions
+        trees = self.given.expressions
 
-        def replaced(found: Any) -> Any:
+        def replaced(found: Any) -> Tree | None:
             if kind(found) == "SortOrder" or not numbers(found.references()):
                 return None
-            return texts.reference(found, self._argument(expression, found))
+            return Ref(self._argument(expression, found))
 
         function = expression.aggregateFunction()
         first, *others = children_of(function)
@@ -253,9 +273,9 @@ class _Calls:
         if kind(function) == "ListAgg" and expression.isDistinct() and is_text:
             return self._listed_once(expression, first, *others)
         # a constant too: for a group without rows it is NULL
-        children = [texts.reference(first, self._argument(expression, first))]
-        children += [texts.rewrite(child, replaced) for child in others]
-        told = [(str(child.sql()), child.dataType()) for child in children]
+        children: list[Tree] = [Ref(self._argument(expression, first))]
+        children += [trees.rewrite(child, replaced) for child in others]
+        told = list(zip(children, map(data_type, (first, *others)), strict=True))
         kept = _definition(function)
         if kept is not None and kept.twin is not None:
             return by(kept.twin, told[0], told[0])
@@ -264,31 +284,39 @@ class _Calls:
         if kind(function) == "MaxMinByK":
             return several(function, told[0], told[1])
         if kind(function) == "ListAgg":
-            return _listed(children, expression.isDistinct())
+            return _listed(function, children, expression.isDistinct())
         if kind(function) == "RegrR2":
-            return _fit(told[0][0], told[1][0])
+            return sql(_FIT, *children[:2])
         if kind(function) == "RegrReplacement":
-            return "var_pop({0}) * count({0})".format(children[0].sql())
-        if (text := respelled(function, [text for text, _ in told])) is not None:
-            return text
+            return sql("var_pop({0}) * count({0})", children[0])
+        if (tree := respelled(function, children)) is not None:
+            return tree
         if kind(function) == "Mode":
-            return f"mode() WITHIN GROUP (ORDER BY {told[0][0]})"
-        made = function.withNewChildren(texts.sequence(children))
-        text = texts.aggregate(made, expression.isDistinct())
+            return sql("mode() WITHIN GROUP (ORDER BY {0})", children[0])
+        made = trees.forms.aggregated(function, children, expression.isDistinct())
         if kind(function) == "Percentile" and _is_percentile_of_its_own(expression):
-            return not_on_sail(text, "Sail counts values otherwise in this percentile")
-        return f"sort_array({text})" if kind(function) in _LISTS else text
+            return not_on_sail(made, "Sail counts values otherwise in this percentile")
+        return call("sort_array", made) if kind(function) in _LISTS else made
 
-    def _listed_once(self, expression: Any, shown: Any, delimiter: Any, *orders: Any) -> str:
+    def _listed_once(self, expression: Any, shown: Any, delimiter: Any, *orders: Any) -> Tree:
         """listagg of different values, in their own order and not in that of their texts. Sail's
         own has them ascending in any case."""
-        texts, is_cast = self.given.expressions, kind(shown) == "Cast"
-        once = f"collect_set({self._argument(expression, shown.child() if is_cast else shown)})"
+        trees, is_cast = self.given.expressions, kind(shown) == "Cast"
+        shown = shown.child() if is_cast else shown
+        once = call("collect_set", Ref(self._argument(expression, shown)))
         way = not any(map(descending, orders))
-        told = f"sort_array({once}, {str(way).lower()})"
-        told = f"transform({told}, one -> CAST(one AS STRING))" if is_cast else told
-        between = "''" if delimiter.value() is None else texts.text(delimiter)
-        return f"CASE WHEN size({once}) > 0 THEN array_join({told}, {between}) END"
+        told = sql(f"sort_array({{0}}, {str(way).lower()})", once)
+        told = sql("transform({0}, one -> CAST(one AS STRING))", told) if is_cast else told
+        between = sql("''") if delimiter.value() is None else trees.tree(delimiter)
+        joined = call("array_join", told, between)
+        return sql("CASE WHEN size({0}) > 0 THEN {1} END", once, joined)
+
+
+def _wanted(arguments: list[Tree], condition: Tree | None) -> Tree:
+    """That no argument is NULL, and what a FILTER asks for."""
+    there: list[Tree] = [sql("({0}) IS NOT NULL", one) for one in arguments]
+    wanted = [*there, *([sql("({0})", condition)] if condition else [])]
+    return all_of(wanted) if wanted else sql("true")
 
 
 def _definition(function: Any) -> AggregateFunction | None:
@@ -336,76 +364,80 @@ def _tells_nested_apart(expression: Any) -> bool:
     return bool(expression.isDistinct() and len(arguments) > 1 and nested)
 
 
-def _told(text: str, type_: str) -> str:
+def _told(tree: Tree, type_: str) -> Tree:
     """A text of a value, the same for equal values only; bytes need not be text."""
-    return f"hex({text})" if type_ == "BINARY" else f"CAST({same_bits(text, type_)} AS STRING)"
+    return call("hex", tree) if type_ == "BINARY" else cast(same_bits(tree, type_), "STRING")
 
 
-def by(function: str, shown: tuple[str, Any], compared: tuple[str, Any]) -> str:
+def by(function: str, shown: tuple[Tree, Any], compared: tuple[Tree, Any]) -> Tree:
     """max_by or min_by; of rows that are equal in what they are compared by, what they show
-    decides. Both are texts with their types."""
+    decides. Both are trees with their types."""
     both = struct_of([*_comparable(*compared), *_comparable(*shown)])
-    return f"{function}({shown[0]}, CASE WHEN {compared[0]} IS NOT NULL THEN {both} END)"
+    place = sql("CASE WHEN {0} IS NOT NULL THEN {1} END", compared[0], both)
+    return call(function, shown[0], place)
 
 
-def struct_of(parts: list[str]) -> str:
+def struct_of(parts: list[Tree]) -> Tree:
     """A struct of the parts, each once."""
-    fields = ", ".join(f"'c{i}', {part}" for i, part in enumerate(dict.fromkeys(parts)))
-    return f"named_struct({fields})"
+    return named_struct((f"c{i}", part) for i, part in enumerate(dict.fromkeys(parts)))
 
 
 def several(
-    function: Any, shown: tuple[str, Any], compared: tuple[str, Any], over: str = ""
-) -> str:
+    function: Any, shown: tuple[Tree, Any], compared: tuple[Tree, Any], over: Tree | None = None
+) -> Tree:
     """max_by or min_by of the first so many rows, in an order that leaves nothing open."""
     both = struct_of([*_comparable(*compared), *_comparable(*shown)])
-    place = f"named_struct('place', {both}, 'shown', {shown[0]})"
-    place = f"CASE WHEN {compared[0]} IS NOT NULL THEN {place} END"
-    there = f"filter(collect_list({place}){over}, one -> one IS NOT NULL)"
-    first = f"slice(sort_array({there}, {str(function.reverse()).lower()}), 1, {function.k()})"
-    found = f"transform({first}, one -> one.shown)"
-    return f"CASE WHEN count({compared[0]}){over} > 0 THEN {found} END"
+    place = named_struct([("place", both), ("shown", shown[0])])
+    place = sql("CASE WHEN {0} IS NOT NULL THEN {1} END", compared[0], place)
+    rows = over_rows(call("collect_list", place), over)
+    there = sql("filter({0}, one -> one IS NOT NULL)", rows)
+    way = str(function.reverse()).lower()
+    first = sql(f"slice(sort_array({{0}}, {way}), 1, {function.k()})", there)
+    found = sql("transform({0}, one -> one.shown)", first)
+    count = over_rows(call("count", compared[0]), over)
+    return sql("CASE WHEN {0} > 0 THEN {1} END", count, found)
 
 
-def respelled(function: Any, arguments: list[str]) -> str | None:
-    """A function over arguments as text, where its own text says another order than it has, or is
-    not the same to all engines; None if it says it all."""
+def over_rows(tree: Tree, over: Tree | None) -> Tree:
+    """A function, with its window if it has one."""
+    return tree if over is None else sql("{0} {1}", tree, over)
+
+
+def respelled(function: Any, arguments: list[Tree]) -> Tree | None:
+    """A function over arguments, where its own text says another order than it has, or is not the
+    same to all engines; None if it says it all."""
     if kind(function) == "Percentile" and function.reverse():
-        return f"percentile_cont({arguments[1]}) WITHIN GROUP (ORDER BY {arguments[0]} DESC)"
+        form = "percentile_cont({0}) WITHIN GROUP (ORDER BY {1} DESC)"
+        return sql(form, arguments[1], arguments[0])
     if kind(function) == "Mode" and function.reverseOpt().isDefined():
         way = "" if function.reverseOpt().get() else " DESC"
-        return f"mode() WITHIN GROUP (ORDER BY {arguments[0]}{way})"
-    if kind(function) == "ListAgg" and arguments[1:] == ["NULL"]:
-        return f"listagg({arguments[0]}, '')"
+        return sql(f"mode() WITHIN GROUP (ORDER BY {{0}}{way})", arguments[0])
+    if kind(function) == "ListAgg" and arguments[1:] == [Lit("NULL", "VOID")]:
+        return sql("listagg({0}, '')", arguments[0])
     return None
 
 
-def _comparable(text: str, type_: Any) -> list[str]:
+def _comparable(tree: Tree, type_: Any) -> list[Tree]:
     """What to compare instead of a value that may be NULL, or have NULLs in it: they come first,
     as engines differ in where they put them within a struct."""
-    there = f"{text} IS NOT NULL"
+    there = sql("{0} IS NOT NULL", tree)
     if kind(type_) == "MapType":  # they are in no order
         return [there]
     if kind(type_) != "StructType":
-        return [there, text]
-    fields = ((f"{text}.{quoted(field.name())}", field.dataType()) for field in type_.fields())
-    return [there, *(part for field in fields for part in _comparable(*field))]
+        return [there, tree]
+    fields = ((field_of(tree, one.name()), one.dataType()) for one in type_.fields())
+    return [there, *(part for one in fields for part in _comparable(*one))]
 
 
-def _fit(y: str, x: str) -> str:
-    """regr_r2: engines differ in what it is where one of the two doesn't vary."""
-    of = f"({y}, {x})"
-    part = f"regr_sxy{of} * regr_sxy{of} / nullif(regr_sxx{of} * regr_syy{of}, 0)"
-    return f"CASE WHEN regr_sxx{of} > 0 THEN coalesce({part}, 1.0D) END"
-
-
-def _listed(children: list[Any], distinct: bool) -> str:
+def _listed(function: Any, children: list[Tree], distinct: bool) -> Tree:
     """listagg, in the order it is asked for and then in that of its values: once, as Sail fails
     if a column comes twice in it."""
-    shown, delimiter, *orders = (str(child.sql()) for child in children)
-    none = "X''" if kind(children[0].dataType()).startswith("Binary") else "''"
-    delimiter = none if children[1].value() is None else delimiter
-    if shown not in [str(order.child().sql()) for order in children[2:]]:
+    shown, delimiter, *orders = children
+    given, between = children_of(function)[:2]
+    none = "X''" if kind(given.dataType()).startswith("Binary") else "''"
+    delimiter = sql(none) if between.value() is None else delimiter
+    if shown not in [order.parts()[0] for order in orders]:
         orders.append(shown)
-    called = f"listagg({'DISTINCT ' if distinct else ''}{shown}, {delimiter})"
-    return f"{called} WITHIN GROUP (ORDER BY {', '.join(orders)})"
+    called = f"listagg({'DISTINCT ' if distinct else ''}{{0}}, {{1}})"
+    form = f"{called} WITHIN GROUP (ORDER BY {places(len(orders), first=2)})"
+    return sql(form, shown, delimiter, *orders)

@@ -9,8 +9,9 @@ from itertools import count
 
 from sqlglot.dialects import Spark
 
+from everview.plan.expressions import Ref, Tree, column_of, sql
 from everview.plan.nodes import Node, Project
-from everview.schema import Column, quoted, unquoted
+from everview.schema import Column
 
 _WORDS = set(Spark.Tokenizer.KEYWORDS) | {
     *("BY", "GROUP", "ORDER", "USER", "SESSION_USER", "CURRENT_USER", "SORT", "CLUSTER"),
@@ -29,32 +30,32 @@ class Given:
         self._names = Names(node.names())
         kept = node.columns if keep else ()
         self.columns = {column.name: column for column in kept}
-        self.texts = {column.name: column.name for column in kept}
+        self.trees: dict[Tree, str] = {Ref(column.name): column.name for column in kept}
 
-    def name_of(self, text: str, column: Column) -> str:
-        """The name of the column with that text, added when it is new."""
-        if text not in self.texts:
-            own = text in self._node.names()
-            name = text if own else self._names.fresh(column.name)
-            self.texts[text] = name
+    def name_of(self, tree: Tree, column: Column) -> str:
+        """The name of the column with that expression, added when it is new."""
+        if tree not in self.trees:
+            own = column_of(tree)
+            name = own if own is not None else self._names.fresh(column.name)
+            self.trees[tree] = name
             self.columns[name] = replace(column, name=name)
-        return self.texts[text]
+        return self.trees[tree]
 
     def project(self) -> Node:
-        return project(self._node, tuple(self.columns.values()), tuple(self.texts))
+        return project(self._node, tuple(self.columns.values()), tuple(self.trees))
 
 
-def project(node: Node, columns: tuple[Column, ...], texts: tuple[str, ...]) -> Node:
+def project(node: Node, columns: tuple[Column, ...], trees: tuple[Tree, ...]) -> Node:
     """A projection; none where it would give the node's own columns."""
-    named = tuple(unquoted(text) for text in texts)
+    named = tuple(map(column_of, trees))
     if named == tuple(node.names()) == tuple(column.name for column in columns):
         return node
-    return Project(columns, node, texts)
+    return Project(columns, node, trees)
 
 
 def only(node: Node, wanted: Node) -> Node:
     """The node with no more columns than those of another."""
-    return project(node, wanted.columns, tuple(map(quoted, wanted.names())))
+    return project(node, wanted.columns, tuple(map(Ref, wanted.names())))
 
 
 def plain(name: str) -> str:
@@ -89,12 +90,13 @@ class Names:
         return new
 
 
-def same_bits(text: str, type_: str) -> str:
+def same_bits(tree: Tree, type_: str) -> Tree:
     """A value by which equal ones are the same: floats that are equal may differ in their bits, by
     which some engines tell them apart."""
     if type_ not in ("FLOAT", "DOUBLE"):
-        return text
-    return (
-        f"CASE WHEN {text} = 0 THEN CAST(0 AS {type_}) WHEN isnan({text}) THEN "
-        f"CAST('NaN' AS {type_}) ELSE {text} END"
+        return tree
+    return sql(
+        f"CASE WHEN {{0}} = 0 THEN CAST(0 AS {type_}) WHEN isnan({{0}}) THEN "
+        f"CAST('NaN' AS {type_}) ELSE {{0}} END",
+        tree,
     )

@@ -13,8 +13,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everview.plan.dialects import either, on_sail, on_spark, refused
-from everview.spark.trees import children_of, kind, type_of
+from everview.plan.expressions import (
+    Lit,
+    Refused,
+    Tree,
+    all_of,
+    call,
+    cast,
+    either,
+    places,
+    readable,
+    sql,
+    string,
+)
+from everview.spark.trees import (
+    children_of,
+    constant_of,
+    data_type,
+    kind,
+    mode_of,
+    type_of,
+)
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
@@ -23,6 +42,7 @@ _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 _EXACT = {"DECIMAL", *_BITS}
 _SIGNS = {"Add": " + ", "Subtract": " - ", "Multiply": " * "}
 _REAL = "CASE WHEN abs({0}) < CAST('Infinity' AS DOUBLE) THEN CAST({0} AS DOUBLE) END"
+_OF_REAL = "CASE WHEN abs({0}) < 1e-4D THEN {1} ELSE {2} END"
 _DIGITS_OF_SMALL = 4  # of numbers below 0.0001, which Sail writes with an exponent
 _LONGEST = 100  # of an expression that an error shows
 _TRIED = {"Add": "try_add", "Subtract": "try_subtract", "Multiply": "try_multiply"}
@@ -38,53 +58,56 @@ def overflows(expression: Any) -> bool:
 
 
 def checked(
-    texts: Expressions, expression: Any, replace: Callable[[Any], Any], guards: Sequence[Any]
-) -> Any | None:
+    trees: Expressions,
+    expression: Any,
+    replace: Callable[[Any], Tree | None],
+    guards: Sequence[Tree],
+) -> Tree | None:
     """A tree of integer arithmetic and casts, in words for each engine; None if it is none, or no
     part of it can overflow. `replace` and `guards` are those of `Expressions.rewrite`."""
     if not any(map(overflows, _tree(expression))):
         return None
-    tree = _Tree(texts, lambda leaf: texts.rewrite(leaf, replace, guards))
-    spark, type_ = on_spark(str(tree.rebuilt(expression).sql())), type_of(expression)
+    tree = _Tree(trees, lambda leaf: trees.rewrite(leaf, replace, guards))
+    spark, type_ = tree.rebuilt(expression), type_of(expression)
     tried = tree.tried(expression)
-    wanted = [f"({guard.sql()})" for guard in guards]
-    wanted += [f"({leaf}) IS NOT NULL" for leaf in dict.fromkeys(tree.nullable)]
-    said = f"[ARITHMETIC_OVERFLOW] {spark[:_LONGEST]} does not fit {type_}"
-    error = "raise_error('{}')".format(said.replace("\\", "\\\\").replace("'", "\\'"))
+    wanted = [sql("({0})", guard) for guard in guards]
+    wanted += [sql("({0}) IS NOT NULL", leaf) for leaf in dict.fromkeys(tree.nullable)]
+    shown = readable(spark)[:_LONGEST]
+    error = call("raise_error", string(f"[ARITHMETIC_OVERFLOW] {shown} does not fit {type_}"))
     if wanted:
-        error = f"if({' AND '.join(wanted)}, {error}, NULL)"
-    return texts.written(either(spark, f"coalesce({tried}, {error})"))
+        error = sql("if({0}, {1}, NULL)", all_of(wanted), error)
+    return either(spark, call("coalesce", tried, error))
 
 
-def least_literal(texts: Expressions, literal: Any) -> Any | None:
+def least_literal(literal: Any) -> Tree | None:
     """The least number of a type, which Sail reads as a number that is too large, and its sign."""
     type_ = type_of(literal)
     least = -(2 ** (_BITS[type_] - 1)) if type_ in _BITS else None
-    if least is None or literal.value() != least:
+    if least is None or constant_of(literal) != least:
         return None
-    return texts.written(either(str(literal.sql()), f"CAST('{least}' AS {type_})"))
+    return either(Lit(str(literal.sql()), type_), Lit(f"CAST('{least}' AS {type_})", type_))
 
 
 @dataclass
 class _Tree:
-    """The texts of a tree; `rewrite` is for its leaves, which `nullable` has of those that may be
+    """The words for a tree; `rewrite` is for its leaves, which `nullable` has of those that may be
     NULL."""
 
-    texts: Expressions
-    rewrite: Callable[[Any], Any]
-    leaves: deque[str] = field(default_factory=deque)
-    nullable: list[str] = field(default_factory=list)
+    trees: Expressions
+    rewrite: Callable[[Any], Tree]
+    leaves: deque[Tree] = field(default_factory=deque)
+    nullable: list[Tree] = field(default_factory=list)
 
-    def rebuilt(self, expression: Any) -> Any:
+    def rebuilt(self, expression: Any) -> Tree:
         """The tree over leaves that are rewritten, as Spark is asked it."""
         if not _is_checked(expression):
             leaf = self.rewrite(expression)
-            self.leaves.append(on_sail(str(leaf.sql())))
+            self.leaves.append(leaf)
             return leaf
         children = [self.rebuilt(child) for child in children_of(expression)]
-        return expression.withNewChildren(self.texts.sequence(children))
+        return self.trees.forms.applied(expression, children)
 
-    def tried(self, expression: Any) -> str:
+    def tried(self, expression: Any) -> Tree:
         """The same tree, once it is rebuilt, as Sail is asked it: NULL where it overflows."""
         if not _is_checked(expression):
             return self._leaf(expression)
@@ -94,47 +117,55 @@ class _Tree:
         parts = [self.tried(child) for child in children_of(expression)]
         may_fail = overflows(expression)
         if name == "Cast":
-            return f"{'try_cast' if may_fail else 'CAST'}({parts[0]} AS {type_})"
+            return _tried_cast(parts[0], type_) if may_fail else cast(parts[0], type_)
         if name == "UnaryMinus":
-            name, parts = "Subtract", [f"CAST(0 AS {type_})", *parts]
-        return tried(name, parts, type_) if may_fail else f"({_SIGNS[name].join(parts)})"
+            name, parts = "Subtract", [sql(f"CAST(0 AS {type_})"), *parts]
+        if may_fail:
+            return tried(name, parts, type_)
+        return sql(f"({places(len(parts), _SIGNS[name])})", *parts)
 
-    def _leaf(self, expression: Any, form: str = "{}") -> str:
-        leaf = form.format(self.leaves.popleft())
-        if expression.nullable() or form != "{}":
+    def _leaf(self, expression: Any, form: str = "") -> Tree:
+        leaf = self.leaves.popleft()
+        if form:
+            leaf = sql(form, leaf)
+        if expression.nullable() or form:
             self.nullable.append(leaf)
         return leaf
 
-    def _cast(self, expression: Any, type_: str) -> str:
+    def _cast(self, expression: Any, type_: str) -> Tree:
         """A cast of a leaf. Of a moment the whole seconds are those before it, not those nearer to
         1970; a double is the decimal that its text is, and what is no number is NULL."""
-        source = type_of(children_of(expression)[0])
+        (child,) = children_of(expression)
+        source = type_of(child)
         if source == "TIMESTAMP" and type_ in _BITS:
-            return f"try_cast({whole_seconds(self._leaf(children_of(expression)[0]))} AS {type_})"
+            return _tried_cast(whole_seconds(self._leaf(child)), type_)
         if source.startswith(("TIMESTAMP", "INTERVAL")) and type_ not in _BITS:
-            return refused(f"Sail has other digits of {source} as DECIMAL")
+            return Refused(f"Sail has other digits of {source} as DECIMAL")
         if source in ("FLOAT", "DOUBLE") and type_ not in _BITS:
-            real = self._leaf(children_of(expression)[0], _REAL)
-            text = f"try_cast(CAST({real} AS STRING) AS {type_})"
+            real = self._leaf(child, _REAL)
+            text = _tried_cast(cast(real, "STRING"), type_)
             if int(type_.split(",")[1][:-1]) > _DIGITS_OF_SMALL:
                 return text
-            return f"CASE WHEN abs({real}) < 1e-4D THEN CAST({real} AS {type_}) ELSE {text} END"
-        leaf = self._leaf(children_of(expression)[0])
-        return f"{'try_cast' if overflows(expression) else 'CAST'}({leaf} AS {type_})"
+            return sql(_OF_REAL, real, cast(real, type_), text)
+        leaf = self._leaf(child)
+        return _tried_cast(leaf, type_) if overflows(expression) else cast(leaf, type_)
 
 
-def whole_seconds(moment: str) -> str:
+def _tried_cast(tree: Tree, type_: str) -> Tree:
+    return sql(f"try_cast({{0}} AS {type_})", tree)
+
+
+def whole_seconds(moment: Tree) -> Tree:
     """The seconds since 1970 that a moment is at, or after; Sail's own are those nearer to 1970."""
-    micros = f"unix_micros({moment})"
-    return f"(({micros} - pmod({micros}, 1000000L)) div 1000000L)"
+    return sql("(({0} - pmod({0}, 1000000L)) div 1000000L)", call("unix_micros", moment))
 
 
-def tried(operation: str, parts: Sequence[str], type_: str) -> str:
+def tried(operation: str, parts: Sequence[Tree], type_: str) -> Tree:
     """Arithmetic of integers as Sail is asked it: NULL where it overflows."""
     if type_ in ("INT", "BIGINT"):
-        return f"{_TRIED[operation]}({', '.join(parts)})"
-    wide = (f"CAST({part} AS INT)" for part in parts)
-    return f"try_cast({_SIGNS[operation].join(wide)} AS {type_})"
+        return call(_TRIED[operation], *parts)
+    wide = [cast(part, "INT") for part in parts]
+    return sql(f"try_cast({places(len(wide), _SIGNS[operation])} AS {type_})", *wide)
 
 
 def _tree(expression: Any) -> Iterator[Any]:
@@ -149,14 +180,14 @@ def _is_checked(expression: Any) -> bool:
     """Whether Spark checks its result, and we do on Sail."""
     name = kind(expression)
     if name == "Cast":
-        from_text = kind(children_of(expression)[0].dataType()).startswith(("String", "Boolean"))
+        from_text = type_of(children_of(expression)[0]).startswith(("STRING", "BOOLEAN"))
         exact = type_of(expression).split("(")[0] in _EXACT
-        return exact and not from_text and str(expression.evalMode()) == "ANSI"
+        return exact and not from_text and mode_of(expression) == "ANSI"
     if name == "UnaryMinus":
         return bool(expression.failOnError()) and type_of(expression) in _BITS
     if name not in _SIGNS or type_of(expression) not in _BITS:
         return False
-    return str(expression.evalMode()) == "ANSI"
+    return mode_of(expression) == "ANSI"
 
 
 def _fits(cast: Any) -> bool:
@@ -166,15 +197,15 @@ def _fits(cast: Any) -> bool:
         low, high = _range(children_of(cast)[0])
         least, greatest = _of_type(target)
         return least <= low and high <= greatest
-    return bool(cast.canUpCast(children_of(cast)[0].dataType(), cast.dataType()))
+    return bool(cast.canUpCast(data_type(children_of(cast)[0]), data_type(cast)))
 
 
 def _range(expression: Any, clipped: bool = True) -> tuple[int, int]:
     """The least and the greatest that an integer can be; unclipped, before it has to fit."""
     own = _of_type(type_of(expression))
     name = kind(expression)
-    if name == "Literal" and expression.value() is not None:
-        return expression.value(), expression.value()
+    if (known := constant_of(expression)) is not None:
+        return known, known
     if name == "Cast" and type_of(children_of(expression)[0]) in _BITS:
         found = _range(children_of(expression)[0])
     elif name in _SIGNS or name == "UnaryMinus":

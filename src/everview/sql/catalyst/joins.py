@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from everview.errors import UnsupportedSql
+from everview.plan.expressions import Ref, Tree, null, sql
 from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Union
-from everview.schema import Column, quoted, sql_name
+from everview.schema import Column, sql_name
 from everview.spark.trees import children_of, conjuncts, kind, numbers
 from everview.sql.catalyst.building import only, project, unused
 
@@ -91,7 +92,7 @@ def _marked(given: Translation, plan: Any, made: partial[Join], left: Node) -> N
     given.expressions.names[plan.joinType().exists().exprId().id()] = flag.name
     found = made((*keyed.columns, flag), how="existence")
     columns = (*left.columns, flag)
-    return project(found, columns, tuple(quoted(column.name) for column in columns))
+    return project(found, columns, tuple(Ref(column.name) for column in columns))
 
 
 def _by_matches(
@@ -127,7 +128,7 @@ def _by_matches(
 
 def _matching(side: Node, paired: Node, shown: tuple[str, ...]) -> partial[Join]:
     """A join of a side with the pairs, which show its columns by these names."""
-    matched = project(paired, tuple(map(paired.column, shown)), tuple(map(quoted, shown)))
+    matched = project(paired, tuple(map(paired.column, shown)), tuple(map(Ref, shown)))
     return partial(
         Join,
         left=side,
@@ -144,11 +145,11 @@ def _padded(
 ) -> Node:
     """Rows of one side, with NULL for the columns of the other."""
     own = dict(zip(shown, names, strict=True))
-    texts = tuple(
-        quoted(own[column.name]) if column.name in own else f"CAST(NULL AS {sql_name(column.type)})"
+    trees: tuple[Tree, ...] = tuple(
+        Ref(own[column.name]) if column.name in own else null(sql_name(column.type))
         for column in columns
     )
-    return Project(columns, node, texts)
+    return Project(columns, node, trees)
 
 
 def _null_aware_join(
@@ -164,12 +165,13 @@ def _null_aware_join(
     keyed_right, (of_right,) = given.computed(right, [other], "key")
     counted = Aggregate(
         (Column("call_0", pa.int64(), False), Column("call_1", pa.int64(), False)),
-        project(keyed_right, (keyed_right.column(of_right),), (quoted(of_right),)),
+        project(keyed_right, (keyed_right.column(of_right),), (Ref(of_right),)),
         (),
         (Call("count", None), Call("count", of_right)),
     )
     flags = (Column("empty", pa.bool_(), False), Column("whole", pa.bool_(), False))
-    facts = Project(flags, counted, ("call_0 = 0", "call_0 = call_1"))
+    counts = Ref("call_0"), Ref("call_1")
+    facts = Project(flags, counted, (sql("{0} = 0", counts[0]), sql("{0} = {1}", *counts)))
     made = partial(
         Join,
         left=keyed,
@@ -187,14 +189,13 @@ def _null_aware_join(
         replace(flag, name=unused(flag.name, found.names()), nullable=True) for flag in flags
     )
     joined = Join((*found.columns, *shown), found, facts, "single", (), (), (), True)
-    empty, whole = (quoted(flag.name) for flag in shown)
-    out = f"{empty} OR ({whole} AND {quoted(name)} IS NOT NULL)"
+    out = sql("{0} OR ({1} AND {2} IS NOT NULL)", *(Ref(flag.name) for flag in shown), Ref(name))
     if how == "anti":
         return only(Filter(joined.columns, joined, out), left)
     flag = found.columns[-1]
     columns = (*left.columns, flag)
-    texts = (*map(quoted, left.names()), f"{quoted(flag.name)} OR NOT ({out})")
-    return Project(columns, joined, texts)
+    trees = (*map(Ref, left.names()), sql("{0} OR NOT ({1})", Ref(flag.name), out))
+    return Project(columns, joined, trees)
 
 
 def _null_aware(conditions: list[Any]) -> Any | None:

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from everview.plan.dialects import either, on_sail, refused
-from everview.spark.trees import children_of, kind, type_of
+from everview.plan.expressions import (
+    Refused,
+    Tree,
+    all_of,
+    call,
+    cast,
+    either,
+    places,
+    sql,
+    string,
+)
+from everview.spark.trees import children_of, constant_of, data_type, kind, mode_of, type_of
 from everview.sql.catalyst.checking import whole_seconds
-
-if TYPE_CHECKING:
-    from everview.sql.catalyst.expressions import Expressions
 
 _REALS = ("FLOAT", "DOUBLE")
 _MOST_DIGITS = 38  # of a DECIMAL
@@ -26,13 +33,12 @@ _LINE = 57  # bytes that are a line of base64
 
 @dataclass(frozen=True)
 class Asked:
-    """An expression, the texts of its arguments for Sail, what Sail would be asked, and what holds
-    where it is asked."""
+    """An expression, its arguments, what Sail would be asked, and what holds where it is asked."""
 
     expression: Any
-    parts: Sequence[str]
-    plain: str
-    guards: Sequence[str]
+    parts: Sequence[Tree]
+    plain: Tree
+    guards: Sequence[Tree]
 
     @property
     def types(self) -> list[str]:
@@ -47,37 +53,38 @@ class Asked:
 
     def literal(self, place: int) -> Any:
         """The value of an argument; None if it is no constant."""
-        child = children_of(self.expression)[place]
-        return child.value() if kind(child) == "Literal" else None
+        return constant_of(children_of(self.expression)[place])
 
-    def unless(self, ok: str, why: str, text: str | None = None) -> str:
-        """The text, for values that are right; an error for others, where they are asked for."""
-        error = f"raise_error('{why}; run this view with the engine spark')"
-        last = f"WHEN {' AND '.join(self.guards)} THEN {error}" if self.guards else f"ELSE {error}"
-        return f"CASE WHEN coalesce({ok}, true) THEN {text or self.plain} {last} END"
+    def unless(self, ok: Tree, why: str, made: Tree | None = None, *cases: Tree) -> Tree:
+        """What is made, for values that are right; an error for others, where they are asked for.
+        Other cases come first."""
+        error = call("raise_error", string(f"{why}; run this view with the engine spark"))
+        fine = sql("WHEN coalesce({0}, true) THEN {1}", ok, made or self.plain)
+        last = sql("ELSE {0}", error)
+        if self.guards:
+            holds = all_of([sql("({0})", guard) for guard in self.guards])
+            last = sql("WHEN {0} THEN {1}", holds, error)
+        return sql(f"CASE {places(len(cases) + 2, ' ')} END", *cases, fine, last)
 
 
-Rule = Callable[[Asked], str | None]
+Rule = Callable[[Asked], Tree | None]
 
 
-def agreeing(
-    texts: Expressions, expression: Any, children: list[Any], made: Any, guards: Sequence[Any]
-) -> Any:
+def agreeing(expression: Any, children: Sequence[Tree], made: Tree, guards: Sequence[Tree]) -> Tree:
     """What an expression was made to, with other words for Sail where it has another answer."""
     rule = _RULES.get(_name(expression))
     if rule is None:
         return made
-    spark, parts = str(made.sql()), [on_sail(str(child.sql())) for child in children]
-    held = [f"({on_sail(str(guard.sql()))})" for guard in guards]
-    sail = rule(Asked(expression, parts, on_sail(spark), held))
-    return made if sail is None else texts.written(either(spark, sail))
+    sail = rule(Asked(expression, children, made, guards))
+    return made if sail is None else either(made, sail)
 
 
-def ordinary(text: str) -> str:
+def ordinary(tree: Tree) -> Tree:
     """A double that on Sail must be neither -0.0 nor NaN."""
-    odd = f"isnan({text}) OR ({text} = 0 AND CAST({text} AS STRING) = '-0.0')"
     why = "Sail takes NaN and -0.0 otherwise here; run this view with the engine spark"
-    return either(text, f"CASE WHEN {odd} THEN raise_error('{why}') ELSE {text} END")
+    odd = "isnan({0}) OR ({0} = 0 AND CAST({0} AS STRING) = '-0.0')"
+    error = call("raise_error", string(why))
+    return either(tree, sql(f"CASE WHEN {odd} THEN {{1}} ELSE {{0}} END", tree, error))
 
 
 def _name(expression: Any) -> str:
@@ -89,85 +96,84 @@ def _name(expression: Any) -> str:
 
 
 def _refused(what: str) -> Rule:
-    return lambda asked: refused(what)
+    return lambda asked: Refused(what)
 
 
 def _of_reals(what: str) -> Rule:
     """Refused if there are doubles among its arguments, or in them."""
-    return lambda asked: refused(what) if asked.has_reals() else None
+    return lambda asked: Refused(what) if asked.has_reals() else None
 
 
-def _cast(asked: Asked) -> str | None:
+def _cast(asked: Asked) -> Tree | None:
     (source,), target = asked.types, asked.type
     is_nested = source.startswith(("ARRAY", "MAP", "STRUCT"))
     if is_nested and "STRING" in target and source != target:
-        return refused("Sail writes NULLs and doubles in arrays, maps and structs otherwise")
+        return Refused("Sail writes NULLs and doubles in arrays, maps and structs otherwise")
     if source in _REALS and target == "STRING":
         return _text_of_real(asked)
     if source == "BIGINT" and target == "TIMESTAMP":
         return _seconds(asked)
     if source == "BIGINT" and target.startswith("INTERVAL"):
-        return refused("Sail wraps around where a number is too large for an interval")
-    if str(asked.expression.evalMode()) == "TRY" and target.startswith("DECIMAL"):
+        return Refused("Sail wraps around where a number is too large for an interval")
+    if mode_of(asked.expression) == "TRY" and target.startswith("DECIMAL"):
         if source == "STRING":
-            return refused("Sail's try_cast to DECIMAL does not read exponents")
+            return Refused("Sail's try_cast to DECIMAL does not read exponents")
         if source in (*_REALS, "TIMESTAMP") or source.startswith("INTERVAL"):
-            return refused(f"Sail's try_cast from {source} to DECIMAL has other digits")
+            return Refused(f"Sail's try_cast from {source} to DECIMAL has other digits")
     if source == "TIMESTAMP" and target == "BIGINT":
         return whole_seconds(asked.parts[0])
-    if source == "BINARY" and str(asked.expression.evalMode()) == "TRY":
-        return refused("Sail has no STRING for bytes that are no UTF-8")
+    if source == "BINARY" and mode_of(asked.expression) == "TRY":
+        return Refused("Sail has no STRING for bytes that are no UTF-8")
     return None
 
 
-def _text_of_real(asked: Asked) -> str:
-    (part,) = asked.parts
+def _text_of_real(asked: Asked) -> Tree:
     infinite = (
-        f"WHEN {part} = CAST('Infinity' AS DOUBLE) THEN 'Infinity' "
-        f"WHEN {part} = CAST('-Infinity' AS DOUBLE) THEN '-Infinity'"
+        "WHEN {0} = CAST('Infinity' AS DOUBLE) THEN 'Infinity' "
+        "WHEN {0} = CAST('-Infinity' AS DOUBLE) THEN '-Infinity'"
     )
-    fine = f"({part} = 0 OR isnan({part}) OR (abs({part}) >= 1e-3D AND abs({part}) < 1e7D))"
+    fine = "({0} = 0 OR isnan({0}) OR (abs({0}) >= 1e-3D AND abs({0}) < 1e7D))"
     why = "Sail writes doubles below 0.001, and from 10000000 on, otherwise than Spark"
-    return asked.unless(fine, why).replace("CASE ", f"CASE {infinite} ", 1)
+    return asked.unless(sql(fine, *asked.parts), why, None, sql(infinite, *asked.parts))
 
 
-def _seconds(asked: Asked) -> str | None:
+def _seconds(asked: Asked) -> Tree | None:
     """Seconds as a moment."""
     if asked.types[0] in ("FLOAT", "DOUBLE"):
-        return refused("Sail leaves out fractions of seconds")
+        return Refused("Sail leaves out fractions of seconds")
     return asked.unless(
-        f"{asked.parts[0]} BETWEEN -9223372036854L AND 9223372036854L",
+        sql("{0} BETWEEN -9223372036854L AND 9223372036854L", asked.parts[0]),
         "[ARITHMETIC_OVERFLOW] these seconds are no TIMESTAMP",
     )
 
 
-def _milliseconds(asked: Asked) -> str:
+def _milliseconds(asked: Asked) -> Tree:
     return asked.unless(
-        f"{asked.parts[0]} BETWEEN -9223372036854775L AND 9223372036854775L",
+        sql("{0} BETWEEN -9223372036854775L AND 9223372036854775L", asked.parts[0]),
         "[ARITHMETIC_OVERFLOW] these milliseconds are no TIMESTAMP",
     )
 
 
-def _decimal(asked: Asked) -> str | None:
+def _decimal(asked: Asked) -> Tree | None:
     """Decimals that may need more digits than there are."""
     if not asked.type.startswith("DECIMAL"):
         return None
     if kind(asked.expression) in ("UnaryMinus", "Abs"):
-        digits = asked.expression.dataType().precision()
-        return refused("Spark rounds decimals here") if digits > _OF_BIGDECIMAL else None
-    type_ = asked.expression.dataType()
+        digits = data_type(asked.expression).precision()
+        return Refused("Spark rounds decimals here") if digits > _OF_BIGDECIMAL else None
+    type_ = data_type(asked.expression)
     whole = type_.precision() - type_.scale()
     if whole_digits(asked.expression) <= whole:
         return None
     return asked.unless(
-        f"abs(CAST({asked.plain} AS DOUBLE)) < 1e{whole}D",
+        sql(f"abs({{0}}) < 1e{whole}D", cast(asked.plain, "DOUBLE")),
         f"[NUMERIC_VALUE_OUT_OF_RANGE] a result may not fit {asked.type}",
     )
 
 
 def whole_digits(expression: Any) -> int:
     """How many digits a decimal may have before its point, if it were to have all of them."""
-    type_ = expression.dataType()
+    type_ = data_type(expression)
     name, own = kind(expression), 0
     if kind(type_) == "DecimalType":
         own = type_.precision() - type_.scale()
@@ -175,131 +181,132 @@ def whole_digits(expression: Any) -> int:
         return 1 + max(whole_digits(child) for child in children_of(expression))
     if name == "Multiply":
         return sum(whole_digits(child) for child in children_of(expression))
-    if name == "Cast" and kind(expression.child().dataType()) == "DecimalType":
-        return min(own, whole_digits(expression.child()))
-    if name == "Literal" and expression.value() is not None and own:
-        digits = str(expression.value().toString()).lstrip("-").split(".")[0]
+    if name == "Cast" and kind(data_type(children_of(expression)[0])) == "DecimalType":
+        return min(own, whole_digits(children_of(expression)[0]))
+    if (known := constant_of(expression)) is not None and own:
+        digits = str(known.toString()).lstrip("-").split(".")[0]
         return min(own, len(digits.lstrip("0")))
     return own
 
 
-def _quotient(asked: Asked) -> str | None:
+def _quotient(asked: Asked) -> Tree | None:
     """Decimals are divided with the digits that fit into the dividend, which may be too few."""
     if not asked.type.startswith("DECIMAL"):
         return None
-    given, wanted = asked.expression.left().dataType(), asked.expression.dataType()
+    given, wanted = data_type(children_of(asked.expression)[0]), data_type(asked.expression)
     room = _MOST_DIGITS - (given.precision() - given.scale())
     if room >= wanted.scale() - 3:
         return None
-    return refused("Sail divides decimals of so many digits less exactly")
+    return Refused("Sail divides decimals of so many digits less exactly")
 
 
-def _split(asked: Asked) -> str | None:
+def _split(asked: Asked) -> Tree | None:
     """By nothing at all; a pattern that is a constant is known to be more."""
     pattern = asked.literal(1)
     if pattern is not None and str(pattern.toString()):
         return None
-    return asked.unless(f"{asked.parts[1]} <> ''", "Sail splits by an empty text otherwise")
+    ok = sql("{0} <> ''", asked.parts[1])
+    return asked.unless(ok, "Sail splits by an empty text otherwise")
 
 
-def _hash(asked: Asked) -> str | None:
+def _hash(asked: Asked) -> Tree | None:
     if any("DECIMAL" in type_ for type_ in asked.types):
-        return refused("Sail hashes DECIMAL otherwise")
+        return Refused("Sail hashes DECIMAL otherwise")
     return None
 
 
-def _map(asked: Asked) -> str | None:
+def _map(asked: Asked) -> Tree | None:
     """Keys that may be equal, or NULL, stop a view on Spark."""
     children = children_of(asked.expression)[::2]
     keys = [str(child.sql()) for child in children if kind(child) == "Literal"]
     if len(set(keys)) == len(children) and "NULL" not in keys:
         return None
-    return refused("Sail makes maps in which a key comes twice")
+    return Refused("Sail makes maps in which a key comes twice")
 
 
-def _extreme(asked: Asked) -> str | None:
+def _extreme(asked: Asked) -> Tree | None:
     """greatest or least: of 0.0 and -0.0 the first one."""
     if asked.type not in _REALS:
         return None
-    zeros = ", ".join(f"CASE WHEN {part} = 0 THEN {part} END" for part in asked.parts)
-    return f"CASE WHEN {asked.plain} = 0 THEN coalesce({zeros}) ELSE {asked.plain} END"
+    zeros = [sql("CASE WHEN {0} = 0 THEN {0} END", part) for part in asked.parts]
+    first = call("coalesce", *zeros)
+    return sql("CASE WHEN {0} = 0 THEN {1} ELSE {0} END", asked.plain, first)
 
 
-def _rounded(asked: Asked) -> str | None:
+def _rounded(asked: Asked) -> Tree | None:
     """What is rounded to 0 has no sign."""
     if asked.type not in _REALS:
         return None
-    return f"CASE WHEN {asked.plain} = 0 THEN CAST(0 AS {asked.type}) ELSE {asked.plain} END"
+    zero = f"CASE WHEN {{0}} = 0 THEN CAST(0 AS {asked.type}) ELSE {{0}} END"
+    return sql(zero, asked.plain)
 
 
-def _sign(asked: Asked) -> str | None:
+def _sign(asked: Asked) -> Tree:
     """-0.0 stays as it is."""
-    (part,) = asked.parts
-    return f"CASE WHEN {part} = 0 THEN {part} ELSE {asked.plain} END"
+    return sql("CASE WHEN {0} = 0 THEN {0} ELSE {1} END", *asked.parts, asked.plain)
 
 
-def _angle(asked: Asked) -> str:
+def _angle(asked: Asked) -> Tree:
     """atan2, to which -0.0 is 0.0."""
-    parts = (f"CASE WHEN {part} = 0 THEN 0.0D ELSE {part} END" for part in asked.parts)
-    return f"atan2({', '.join(parts)})"
+    zero = "CASE WHEN {0} = 0 THEN 0.0D ELSE {0} END"
+    return call("atan2", *(sql(zero, part) for part in asked.parts))
 
 
-def _base64(asked: Asked) -> str:
+def _base64(asked: Asked) -> Tree:
     why = "Sail writes base64 of more than a line otherwise"
-    return asked.unless(f"octet_length({asked.parts[0]}) <= {_LINE}", why)
+    return asked.unless(sql(f"octet_length({{0}}) <= {_LINE}", asked.parts[0]), why)
 
 
-def _elt(asked: Asked) -> str:
-    ok = f"{asked.parts[0]} BETWEEN 1 AND {len(asked.parts) - 1}"
+def _elt(asked: Asked) -> Tree:
+    ok = sql(f"{{0}} BETWEEN 1 AND {len(asked.parts) - 1}", asked.parts[0])
     return asked.unless(ok, "[INVALID_ARRAY_INDEX] elt has no argument of this number")
 
 
-def _moment_as_text(asked: Asked) -> str:
+def _moment_as_text(asked: Asked) -> Tree:
     why = "Sail writes years before 0 and after 9999 otherwise"
-    return asked.unless(f"{asked.parts[0]} BETWEEN -62167219200L AND 253402300799L", why)
+    return asked.unless(sql("{0} BETWEEN -62167219200L AND 253402300799L", asked.parts[0]), why)
 
 
-def _within_nanoseconds(asked: Asked) -> str:
+def _within_nanoseconds(asked: Asked) -> Tree:
     """Of moments that are nanoseconds since 1970 to Sail, in 64 bits."""
     typed = zip(asked.parts, asked.types, strict=True)
     moments = [part for part, type_ in typed if type_.startswith(("DATE", "TIMESTAMP"))]
-    ok = " AND ".join(f"{part} BETWEEN DATE'1678-01-01' AND DATE'2262-01-01'" for part in moments)
-    known = " AND ".join(f"{part} IS NOT NULL" for part in asked.parts)
-    text = f"CASE WHEN {known} THEN {asked.plain} END"
-    return asked.unless(ok, "Sail wraps around before 1678 and after 2261", text)
+    between = "{0} BETWEEN DATE'1678-01-01' AND DATE'2262-01-01'"
+    ok = all_of([sql(between, part) for part in moments])
+    known = all_of([sql("{0} IS NOT NULL", part) for part in asked.parts])
+    made = sql("CASE WHEN {0} THEN {1} END", known, asked.plain)
+    return asked.unless(ok, "Sail wraps around before 1678 and after 2261", made)
 
 
-def _item(asked: Asked) -> str | None:
+def _item(asked: Asked) -> Tree | None:
     if asked.expression.failOnError():
         return None
-    _, place = asked.parts
-    return f"CASE WHEN {place} >= 0 THEN {asked.plain} END"
+    return sql("CASE WHEN {0} >= 0 THEN {1} END", asked.parts[1], asked.plain)
 
 
-def _contains(asked: Asked) -> str | None:
-    if asked.expression.left().dataType().containsNull():
+def _contains(asked: Asked) -> Tree | None:
+    if data_type(children_of(asked.expression)[0]).containsNull():
         return None
-    return f"CASE WHEN {asked.parts[1]} IS NOT NULL THEN {asked.plain} END"
+    return sql("CASE WHEN {0} IS NOT NULL THEN {1} END", asked.parts[1], asked.plain)
 
 
-def _overlap(asked: Asked) -> str:
-    one, other = asked.parts
-    empty = f"(size({one}) = 0 AND {other} IS NOT NULL OR size({other}) = 0 AND {one} IS NOT NULL)"
-    return f"CASE WHEN {empty} THEN false ELSE {asked.plain} END"
+def _overlap(asked: Asked) -> Tree:
+    empty = "(size({0}) = 0 AND {1} IS NOT NULL OR size({1}) = 0 AND {0} IS NOT NULL)"
+    return sql(f"CASE WHEN {empty} THEN false ELSE {{2}} END", *asked.parts, asked.plain)
 
 
 def _of_bytes(what: str) -> Rule:
-    return lambda asked: refused(what) if asked.types[0] == "BINARY" else None
+    return lambda asked: Refused(what) if asked.types[0] == "BINARY" else None
 
 
-def _array_sort(asked: Asked) -> str | None:
+def _array_sort(asked: Asked) -> Tree | None:
     is_own = "CASE" in str(children_of(asked.expression)[1].sql()).upper()
-    return refused("Sail sorts by a function otherwise") if is_own else None
+    return Refused("Sail sorts by a function otherwise") if is_own else None
 
 
-def _json(asked: Asked) -> str:
+def _json(asked: Asked) -> Tree:
     """Nothing at all is no JSON."""
-    return f"CASE WHEN trim({asked.parts[0]}) <> '' THEN {asked.plain} END"
+    return sql("CASE WHEN trim({0}) <> '' THEN {1} END", asked.parts[0], asked.plain)
 
 
 _RULES: dict[str, Rule] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from everview.plan.expressions import Ref, Tree
 from everview.plan.nodes import Join, Node, Project, Threshold
-from everview.schema import quoted
 from everview.spark.trees import children_of, kind, numbers, subqueries
 from everview.sql.catalyst.building import only, unused
 
@@ -32,7 +32,7 @@ def attached(given: Translation, node: Node, expressions: list[Any]) -> Node:
             continue
         inner, (found, *_) = given.apart(subquery.plan())
         column = replace(found, name="scalar", nullable=True)
-        scalar = Project((column,), inner, (quoted(found.name),))
+        scalar = Project((column,), inner, (Ref(found.name),))
         shown = replace(column, name=unused("scalar", node.names()))
         scalars[number] = shown.name
         node = Join((*node.columns, shown), node, scalar, "single", (), (), (), True)
@@ -50,13 +50,13 @@ def compared(given: Translation, node: Node, condition: Any) -> Node:
         return only(given.filtered(attached(given, node, [condition]), [condition]), node)
     (subquery,) = subqueries(sides[1])
     inner, (found, *_) = given.apart(subquery.plan())
-    texts = given.expressions
+    trees = given.expressions
 
-    def replaced(part: Any) -> Any:
-        return texts.reference(part, found.name) if kind(part) == "ScalarSubquery" else None
+    def replaced(part: Any) -> Tree | None:
+        return Ref(found.name) if kind(part) == "ScalarSubquery" else None
 
-    value = texts.typed("scalar", sides[1])
-    scalar = Project((value,), inner, (texts.cast(sides[1], texts.rewrite(sides[1], replaced)),))
+    value = trees.typed("scalar", sides[1])
+    scalar = Project((value,), inner, (trees.cast(sides[1], trees.rewrite(sides[1], replaced)),))
     rows, (column,) = given.computed(node, [sides[0]], "compared")
     return only(Threshold(rows.columns, rows, scalar, column, comparison), node)
 

@@ -9,15 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from everview.plan.dialects import either
-from everview.schema import quoted
-from everview.spark.trees import children_of, each, kind, sql_type
+from everview.plan.expressions import (
+    Tree,
+    all_of,
+    call,
+    cast,
+    either,
+    field_of,
+    null,
+    places,
+    sql,
+    string,
+)
+from everview.spark.trees import (
+    children_of,
+    constant_of,
+    data_type,
+    each,
+    kind,
+    mode_of,
+    sql_type,
+)
 from everview.sql.catalyst.checking import tried
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
 
-Spell = Callable[["Expressions", Any, list[Any]], Any]
+Spell = Callable[["Expressions", Any, list[Tree]], Tree | None]
 
 # what has no name in SQL and changes nothing there
 PASSING = {
@@ -44,214 +62,203 @@ _FORGIVING = {
     "Divide": "try_divide",
     "Remainder": "try_mod",
 }
+# of a text, from a place, so many signs
+_START = "CASE WHEN {1} > 0 THEN {1} WHEN {1} < 0 THEN length({0}) + {1} + 1 ELSE 1 END"
+_COUNT = f"CAST(greatest(CAST({{2}} AS BIGINT) + least({_START}, 1) - 1, 0) AS INT)"
+_PART = f"substring({{0}}, greatest({_START}, 1), {_COUNT})"
 
 
-def spelled(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
-    """The expression, with children that are spelled already, as one that has a text; None if its
-    own text says it all."""
+def spelled(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
+    """The expression over children that are trees already, in words of its own; None if Catalyst's
+    say it all."""
     spell = _SPELLINGS.get(kind(expression))
-    return None if spell is None else spell(texts, expression, children)
+    return None if spell is None else spell(trees, expression, children)
 
 
-def _static_invoke(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _static_invoke(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     of = expression.staticObject().getSimpleName().removesuffix("$")
     name = f"{of}.{expression.functionName()}"
     if name == "UrlCodec.decode":
-        strict = bool(next(_literals(children[1:])))
-        return texts.function("url_decode" if strict else "try_url_decode", children[:1])
+        constants = (one for one in children_of(expression)[1:] if kind(one) == "Literal")
+        is_strict = bool(constant_of(next(constants)))
+        return call("url_decode" if is_strict else "try_url_decode", children[0])
     function, number = _INVOKED.get(name, ("", 0))
-    return texts.function(function, children[:number]) if function else None
+    return call(function, *children[:number]) if function else None
 
 
-def _invoke(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
-    target = expression.targetObject()
-    evaluator = target.value() if kind(target) == "Literal" else None
+def _invoke(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
+    evaluator = constant_of(expression.targetObject())
     arguments = children[1:]
     if evaluator is None:
         return None
     if kind(evaluator) == "StructsToJsonEvaluator":
-        return texts.function("to_json", [*arguments, *_options(texts, evaluator.options())])
+        return call("to_json", *arguments, *_options(evaluator.options()))
     if kind(evaluator) == "ParseUrlEvaluator":
-        name = "parse_url" if evaluator.failOnError() else "try_parse_url"
-        return texts.function(name, arguments)
+        return call("parse_url" if evaluator.failOnError() else "try_parse_url", *arguments)
     return None
 
 
-def _literals(expressions: list[Any]) -> Any:
-    return (one.value() for one in expressions if kind(one) == "Literal")
-
-
-def _options(texts: Expressions, options: Any) -> list[Any]:
+def _options(options: Any) -> list[Tree]:
     """The options of a function as its last argument; nothing where there are none."""
-    pairs = [text for one in each(options) for text in (one._1(), one._2())]
-    return [texts.function("map", [texts.constant(text) for text in pairs])] if pairs else []
+    pairs = [string(str(text)) for one in each(options) for text in (one._1(), one._2())]
+    return [call("map", *pairs)] if pairs else []
 
 
 def _of_schema(name: str) -> Spell:
     """A function whose text leaves out the schema that it reads by."""
 
-    def spell(texts: Expressions, expression: Any, children: list[Any]) -> Any:
-        schema = texts.constant(str(expression.schema().sql()))
-        options = _options(texts, expression.options())
-        return texts.function(name, [children[0], schema, *options])
+    def spell(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
+        schema = string(str(expression.schema().sql()))
+        return call(name, children[0], schema, *_options(expression.options()))
 
     return spell
 
 
 def _with_options(name: str) -> Spell:
-    def spell(texts: Expressions, expression: Any, children: list[Any]) -> Any:
-        return texts.function(name, [*children, *_options(texts, expression.options())])
+    def spell(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
+        return call(name, *children, *_options(expression.options()))
 
     return spell
 
 
-def _forgiving(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _forgiving(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     """Arithmetic that gives NULL where it would fail."""
-    if str(expression.evalMode()) != "TRY":
+    if mode_of(expression) != "TRY":
         return None
-    if kind(expression) == "Divide" and kind(expression.dataType()).startswith("Double"):
-        divisor = texts.function("nullif", [children[1], texts.constant(0)])
-        return expression.withNewChildren(texts.sequence([children[0], divisor]))
-    made = texts.function(_FORGIVING[kind(expression)], children)
+    if kind(expression) == "Divide" and kind(data_type(expression)).startswith("Double"):
+        divisor = sql("nullif({0}, 0)", children[1])
+        return trees.forms.applied(expression, [children[0], divisor])
+    made = call(_FORGIVING[kind(expression)], *children)
     if kind(expression) in ("Add", "Subtract", "Multiply") and sql_type(expression) in _SMALL:
-        parts = [str(child.sql()) for child in children]
-        sail = tried(kind(expression), parts, sql_type(expression))
-        return texts.written(either(str(made.sql()), sail))
+        return either(made, tried(kind(expression), children, sql_type(expression)))
     return made
 
 
-def _element(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
-    if kind(expression.left()) == "StringSplitSQL":
-        return texts.function("split_part", [*children_of(children[0]), children[1]])
-    return None if expression.failOnError() else texts.function("try_element_at", children)
+def _element(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
+    if kind(children_of(expression)[0]) == "StringSplitSQL":
+        return call("split_part", *children[0].parts(), children[1])
+    return None if expression.failOnError() else call("try_element_at", *children)
 
 
-def _item(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
-    return None if expression.failOnError() else texts.function("get", children)
+def _item(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
+    return None if expression.failOnError() else call("get", *children)
 
 
-def _timestamp(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+def _timestamp(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
     name = "to_timestamp_ntz" if _is_without_zone(expression) else "to_timestamp"
-    return texts.function(name if expression.failOnError() else "try_to_timestamp", children)
+    return call(name if expression.failOnError() else "try_to_timestamp", *children)
 
 
-def _microseconds(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+def _microseconds(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
     """Between moments and microseconds, as time windows are computed."""
-    if not kind(expression.dataType()).startswith("Timestamp"):
-        moment = texts.as_type(children[0], "TIMESTAMP")
-        return texts.function("unix_micros", [moment])
-    moment = texts.function("timestamp_micros", children)
-    return texts.as_type(moment, "TIMESTAMP_NTZ") if _is_without_zone(expression) else moment
+    if not kind(data_type(expression)).startswith("Timestamp"):
+        return call("unix_micros", cast(children[0], "TIMESTAMP"))
+    moment = call("timestamp_micros", *children)
+    return cast(moment, "TIMESTAMP_NTZ") if _is_without_zone(expression) else moment
 
 
 def _is_without_zone(expression: Any) -> bool:
-    return kind(expression.dataType()).startswith("TimestampNTZ")
+    return kind(data_type(expression)).startswith("TimestampNTZ")
 
 
-def _seconds(texts: Expressions, expression: Any, children: list[Any]) -> Any:
-    return texts.function("date_part", [texts.constant("SECOND"), *children])
+def _seconds(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
+    return sql("date_part('SECOND', {0})", *children)
 
 
-def _replaced(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+def _replaced(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
     """regexp_replace, from the beginning unless another place is said."""
-    *given, place = children
-    from_start = kind(place) == "Literal" and place.value() == 1
-    return texts.function("regexp_replace", given if from_start else children)
+    is_from_start = constant_of(children_of(expression)[-1]) == 1
+    return call("regexp_replace", *(children[:-1] if is_from_start else children))
 
 
-def _is_nan(texts: Expressions, expression: Any, children: list[Any]) -> Any:
+def _is_nan(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
     """NULL is a number to Spark, and NULL to others."""
-    return texts.function("coalesce", [texts.function("isnan", children), texts.constant(False)])
+    return sql("coalesce(isnan({0}), false)", *children)
 
 
-def _contains(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _contains(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     """Whether an array has a value is unknown if it has a NULL instead."""
-    if not expression.left().dataType().containsNull():
+    if not data_type(children_of(expression)[0]).containsNull():
         return None
     array, value = children
-    found = texts.function("arrays_overlap", [array, texts.function("array", [value])])
-    unknown = texts.function("isnull", [value])
-    return texts.function("if", [unknown, texts.as_type(texts.constant(None), "BOOLEAN"), found])
+    found = call("arrays_overlap", array, call("array", value))
+    return call("if", call("isnull", value), null("BOOLEAN"), found)
 
 
-def _equal(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _equal(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     """Structs by their fields, in which NULL equals NULL: not so to all engines."""
-    if kind(expression.left().dataType()) != "StructType":
+    types = [data_type(child) for child in children_of(expression)]
+    if kind(types[0]) != "StructType":
         return None
-    one, other = (f"({child.sql()})" for child in children)
-    type_, of_other = expression.left().dataType(), expression.right().dataType()
+    one, other = (sql("({0})", child) for child in children)
     if kind(expression) == "EqualTo":
-        return texts.written(_unless_null(one, other, type_, of_other))
-    return texts.written(_same(one, other, type_, of_other))
+        return _unless_null(one, other, types[0], types[1])
+    return _same(one, other, types[0], types[1])
 
 
-def _unless_null(one: str, other: str, type_: Any, of_other: Any) -> str:
+def _unless_null(one: Tree, other: Tree, type_: Any, of_other: Any) -> Tree:
     """Whether two values are equal, unknown if one of them is NULL."""
     same = _same(one, other, type_, of_other)
-    return f"(CASE WHEN {one} IS NOT NULL AND {other} IS NOT NULL THEN {same} END)"
+    known = "{0} IS NOT NULL AND {1} IS NOT NULL"
+    return sql(f"(CASE WHEN {known} THEN {{2}} END)", one, other, same)
 
 
-def _same(one: str, other: str, type_: Any, of_other: Any) -> str:
+def _same(one: Tree, other: Tree, type_: Any, of_other: Any) -> Tree:
     """Whether two values are equal, or both NULL."""
     if kind(type_) != "StructType":
-        return f"{one} <=> {other}"
-    pairs = zip(type_.fields(), of_other.fields(), strict=True)
-    parts = [f"({one} IS NULL) = ({other} IS NULL)"]
-    for mine, theirs in pairs:
-        fields = f"{one}.{quoted(mine.name())}", f"{other}.{quoted(theirs.name())}"
+        return sql("{0} <=> {1}", one, other)
+    parts: list[Tree] = [sql("({0} IS NULL) = ({1} IS NULL)", one, other)]
+    for mine, theirs in zip(type_.fields(), of_other.fields(), strict=True):
+        fields = field_of(one, mine.name()), field_of(other, theirs.name())
         parts.append(_same(*fields, mine.dataType(), theirs.dataType()))
-    return f"({' AND '.join(parts)})"
+    return sql("({0})", all_of(parts))
 
 
-def _in(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _in(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     """A struct that equals one of several."""
-    type_ = expression.value().dataType()
+    type_, *types = map(data_type, children_of(expression))
     if kind(type_) != "StructType":
         return None
-    one, *others = (f"({child.sql()})" for child in children)
-    types = [other.dataType() for other in each(expression.list())]
+    one, *others = (sql("({0})", child) for child in children)
     pairs = zip(others, types, strict=True)
     found = [_unless_null(one, other, type_, of_other) for other, of_other in pairs]
-    return texts.written(f"({' OR '.join(found)})")
+    return sql(f"({places(len(found), ' OR ')})", *found)
 
 
-def _substring(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _substring(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     """From a place before the beginning, of a length below 0, or of NULL: others differ there."""
-    _, place, length = children_of(expression)
-    if kind(place) == kind(length) == "Literal" and place.value() is not None:
-        is_plain = length.value() is not None and length.value() >= 0
-        if is_plain and (place.value() >= 0 or length.value() == _LONGEST):
-            return None
-    of, at, long = (f"({child.sql()})" for child in children)
-    start = f"CASE WHEN {at} > 0 THEN {at} WHEN {at} < 0 THEN length({of}) + {at} + 1 ELSE 1 END"
-    count = f"CAST(greatest(CAST({long} AS BIGINT) + least({start}, 1) - 1, 0) AS INT)"
-    part = f"substring({of}, greatest({start}, 1), {count})"
-    return texts.written(f"(CASE WHEN {at} IS NOT NULL AND {long} IS NOT NULL THEN {part} END)")
+    place, length = map(constant_of, children_of(expression)[1:])
+    is_plain = place is not None and length is not None and length >= 0
+    if is_plain and (place >= 0 or length == _LONGEST):
+        return None
+    given = [sql("({0})", child) for child in children]
+    known = "{1} IS NOT NULL AND {2} IS NOT NULL"
+    return sql(f"(CASE WHEN {known} THEN {_PART} END)", *given)
 
 
-def _padded(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _padded(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     """A length below 0 is none; Sail fails on it."""
     length = children_of(expression)[1]
-    if kind(length) == "Literal" and (length.value() or 0) >= 0:
+    if kind(length) == "Literal" and (constant_of(length) or 0) >= 0:
         return None
-    of, long, with_ = (f"({child.sql()})" for child in children)
-    some = f"CASE WHEN {long} < 0 THEN 0 ELSE {long} END"
-    return texts.written(f"{expression.prettyName()}({of}, {some}, {with_})")
+    of, long, with_ = (sql("({0})", child) for child in children)
+    some = sql("CASE WHEN {0} < 0 THEN 0 ELSE {0} END", long)
+    return call(str(expression.prettyName()), of, some, with_)
 
 
-def _located(texts: Expressions, expression: Any, children: list[Any]) -> Any | None:
+def _located(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     """Nothing is found at the first place, wherever it is looked for from."""
-    if kind(start := children_of(expression)[2]) == "Literal" and start.value() == 1:
+    if constant_of(children_of(expression)[2]) == 1:
         return None
-    what, where, at = (f"({child.sql()})" for child in children)
-    return texts.written(
-        f"(CASE WHEN {at} IS NULL THEN 0 WHEN {what} IS NULL OR {where} IS NULL THEN NULL WHEN "
-        f"{at} < 1 THEN 0 WHEN {what} = '' THEN 1 ELSE locate({what}, {where}, {at}) END)"
+    return sql(
+        "(CASE WHEN {2} IS NULL THEN 0 WHEN {0} IS NULL OR {1} IS NULL THEN NULL WHEN "
+        "{2} < 1 THEN 0 WHEN {0} = '' THEN 1 ELSE locate({0}, {1}, {2}) END)",
+        *(sql("({0})", child) for child in children),
     )
 
 
-def _struct(texts: Expressions, expression: Any, children: list[Any]) -> Any:
-    return texts.function("named_struct", children)
+def _struct(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
+    return call("named_struct", *children)
 
 
 _SPELLINGS: dict[str, Spell] = {

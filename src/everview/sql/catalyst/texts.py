@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from everview.delta import WEIGHT
 from everview.errors import UnsupportedSql
-from everview.plan.dialects import on_spark
+from everview.plan.expressions import on_spark
 from everview.plan.nodes import Filter, Generate, Node, Project, Recompute
 from everview.schema import Column, quoted, sql_name
 
@@ -20,7 +20,7 @@ def check_texts(session: SparkSession, plan: Node) -> None:
     for node in plan.walk():
         if not isinstance(node, Filter | Project | Generate | Recompute):
             continue
-        made, given = list(map(on_spark, _made(node))), (*node.input.columns, _WEIGHT)
+        made, given = _made(node), (*node.input.columns, _WEIGHT)
         shown = ", ".join(f"CAST(NULL AS {sql_name(c.type)}) AS {quoted(c.name)}" for c in given)
         if _is_read(session, ", ".join(made), shown):
             continue
@@ -41,7 +41,8 @@ def _is_read(session: SparkSession, made: str, given: str) -> bool:
 
 def _made(node: Filter | Project | Generate | Recompute) -> list[str]:
     if isinstance(node, Filter):
-        return [f"({node.condition}) AS c"]
+        return [f"({on_spark(node.condition)}) AS c"]
     if isinstance(node, Generate):
-        return [f"{node.generator} AS ({', '.join(map(quoted, node.names()[len(node.kept) :]))})"]
-    return [f"{text} AS c{i}" for i, text in enumerate(node.expressions)] or ["1"]
+        names = ", ".join(map(quoted, node.names()[len(node.kept) :]))
+        return [f"{on_spark(node.generator)} AS ({names})"]
+    return [f"{on_spark(tree)} AS c{i}" for i, tree in enumerate(node.expressions)] or ["1"]

@@ -11,6 +11,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from everview.errors import InvalidSql, UnsupportedSql
+from everview.plan.expressions import (
+    Lit,
+    Ref,
+    all_of,
+    call,
+    cast,
+    named_struct,
+    null,
+    sql,
+    string,
+)
 from everview.plan.nodes import (
     Constant,
     Filter,
@@ -77,7 +88,7 @@ class Translation:
             Column(name, column.type, column.nullable)
             for name, column in zip(names, shown, strict=True)
         )
-        return Project(columns, node, tuple(quoted(column.name) for column in shown))
+        return Project(columns, node, tuple(Ref(column.name) for column in shown))
 
     def shown(self, node: Node, plan: Any) -> list[Column]:
         """The columns of a node that are the output of Catalyst's plan, in its order."""
@@ -126,17 +137,17 @@ class Translation:
         for one in conditions:
             parted[any(can_fail(part) or overflows(part) for part in walk(one))].append(one)
         safe, risky = parted
-        texts = [self.expressions.text(one) for one in safe]
-        texts += [self.expressions.text(one, safe) for one in risky]
-        return Filter(node.columns, node, " AND ".join(texts))
+        trees = [self.expressions.tree(one) for one in safe]
+        trees += [self.expressions.tree(one, safe) for one in risky]
+        return Filter(node.columns, node, all_of(trees))
 
     def computed(
         self, node: Node, expressions: list[Any], name: str
     ) -> tuple[Node, tuple[str, ...]]:
         """The node with columns for the expressions, and their names; as it is if it has them."""
         node = attached(self, node, expressions)
-        given, texts = Given(node, keep=True), self.expressions
-        names = [given.name_of(texts.cast(one), texts.typed(name, one)) for one in expressions]
+        given, trees = Given(node, keep=True), self.expressions
+        names = [given.name_of(trees.cast(one), trees.typed(name, one)) for one in expressions]
         return given.project(), tuple(names)
 
     def values(self, plan: Any) -> list[tuple[Any, ...]]:
@@ -181,15 +192,15 @@ def _constant(given: Translation, plan: Any) -> Node:
     return Constant(columns, tuple(tuple(map(_literal, row, types)) for row in rows))
 
 
-def _literal(text: str | None, type_: str) -> str:
+def _literal(text: str | None, type_: str) -> Lit:
     if text is None:
-        return f"CAST(NULL AS {type_})"
+        return null(type_)
     if type_ == "BINARY":
-        return f"X'{text}'"
+        return Lit(f"X'{text}'", type_)
     if type_.startswith(("ARRAY", "STRUCT", "MAP")):
-        return f"CAST({text} AS {type_})"
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'" if type_ == "STRING" else f"CAST('{escaped}' AS {type_})"
+        return Lit(f"CAST({text} AS {type_})", type_)
+    written = string(text)
+    return written if type_ == "STRING" else Lit(f"CAST({written.text} AS {type_})", type_)
 
 
 def _filter(given: Translation, plan: Any) -> Node:
@@ -257,16 +268,15 @@ def _project(given: Translation, plan: Any) -> Node:
 def _projected(given: Translation, node: Node, plan: Any) -> Node:
     outputs = list(each(plan.projectList()))
     node = attached(given, node, outputs)
-    texts = tuple(given.expressions.cast(value(output)) for output in outputs)
-    return project(node, given.expressions.columns(outputs), texts)
+    trees = tuple(given.expressions.cast(value(output)) for output in outputs)
+    return project(node, given.expressions.columns(outputs), trees)
 
 
 def _union(given: Translation, plan: Any) -> Node:
     parts = [given.apart(child) for child in children_of(plan)]
     columns = given.expressions.columns(list(each(plan.output())))
     named = [
-        project(node, columns, tuple(quoted(column.name) for column in shown))
-        for node, shown in parts
+        project(node, columns, tuple(Ref(column.name) for column in shown)) for node, shown in parts
     ]
     return Union(columns, tuple(named))
 
@@ -274,19 +284,17 @@ def _union(given: Translation, plan: Any) -> Node:
 def _expand(given: Translation, plan: Any) -> Node:
     """Each row several times, with other values each time: an array of structs made rows."""
     node = given.node(plan.child())
-    texts = given.expressions
+    trees = given.expressions
     outputs = list(each(plan.output()))
     projections = [list(each(one)) for one in each(plan.projections())]
     node = attached(given, node, [one for outer in projections for one in outer])
     types = [sql_type(output) for output in outputs]
     structs = []
     for expressions in projections:
-        fields = [
-            f"'c{i}', CAST({texts.text(one)} AS {type_})"
-            for i, (one, type_) in enumerate(zip(expressions, types, strict=True))
-        ]
-        structs.append(f"named_struct({', '.join(fields)})")
-    return Generate(texts.columns(outputs), node, (), f"inline(array({', '.join(structs)}))")
+        made = zip(expressions, types, strict=True)
+        fields = [cast(trees.tree(one), type_) for one, type_ in made]
+        structs.append(named_struct((f"c{i}", field) for i, field in enumerate(fields)))
+    return Generate(trees.columns(outputs), node, (), call("inline", call("array", *structs)))
 
 
 def _generate(given: Translation, plan: Any) -> Node:
@@ -294,13 +302,13 @@ def _generate(given: Translation, plan: Any) -> Node:
     node = given.node(plan.child())
     generator = plan.generator()
     node = attached(given, node, [generator])
-    texts = given.expressions
+    trees = given.expressions
     if kind(generator) == "ReplicateRows":
         return _replicated(given, node, plan)
     made = list(each(plan.generatorOutput()))
     fresh = numbers(plan.generatorOutput())
     kept = [one for one in each(plan.output()) if one.exprId().id() not in fresh]
-    text = texts.text(generator)
+    tree = trees.tree(generator)
     if plan.outer():
         name = _OUTER.get(kind(generator))
         if name is None:
@@ -308,26 +316,26 @@ def _generate(given: Translation, plan: Any) -> Node:
                 f"LATERAL VIEW OUTER {generator.sql()} can't be maintained; explode, posexplode "
                 "and inline can"
             )
-        text = text.replace(f"{name}(", f"{name}_outer(", 1)
-    passing = tuple(texts.names[output.exprId().id()] for output in kept)
+        tree = call(f"{name}_outer", *tree.parts())
+    passing = tuple(trees.names[output.exprId().id()] for output in kept)
     columns = [node.column(name) for name in passing]
     for output in made:
         name = unused(plain(output.name()), [column.name for column in columns])
-        texts.names[output.exprId().id()] = name
-        columns.append(texts.typed(name, output))
-    return Generate(tuple(columns), node, passing, text)
+        trees.names[output.exprId().id()] = name
+        columns.append(trees.typed(name, output))
+    return Generate(tuple(columns), node, passing, tree)
 
 
 def _replicated(given: Translation, node: Node, plan: Any) -> Node:
     """Rows as often as their first column says: EXCEPT ALL and INTERSECT ALL."""
     times, *columns = children_of(plan.generator())
-    texts = given.expressions
-    kept = tuple(texts.names[column.exprId().id()] for column in columns)
+    trees = given.expressions
+    kept = tuple(trees.names[column.exprId().id()] for column in columns)
     for output, name in zip(each(plan.generatorOutput()), kept, strict=True):
-        texts.names[output.exprId().id()] = name
+        trees.names[output.exprId().id()] = name
     time = Column(unused("time", kept), pa.int32(), False)
-    text = f"explode(array_repeat(0, CAST({texts.text(times)} AS INT)))"
-    return Generate((*map(node.column, kept), time), node, kept, text)
+    tree = sql("explode(array_repeat(0, {0}))", cast(trees.tree(times), "INT"))
+    return Generate((*map(node.column, kept), time), node, kept, tree)
 
 
 NODES: dict[str, Callable[[Translation, Any], Node]] = {

@@ -7,20 +7,21 @@ would answer otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everview.errors import UnsupportedSql
-from everview.plan.dialects import not_on_sail, on_sail, on_spark
+from everview.plan.expressions import Either, Tree, not_on_sail, readable, sql, verbatim
 from everview.plan.nodes import Node, Refresh, Replace, Source
 from everview.schema import Column
-from everview.spark.trees import each, kind, sql_type, walk
+from everview.spark.trees import children_of, each, kind, sql_type, walk
 
 if TYPE_CHECKING:
     from everview.sql.catalyst.expressions import Expressions
     from everview.sql.catalyst.translation import Translation
 
 _LONGEST = 80
+_AROUND = {"Alias", "WindowExpression", "WindowSpecDefinition", "SpecifiedWindowFrame", "SortOrder"}
 
 
 def whole(
@@ -36,13 +37,14 @@ def whole(
     if not tables:
         raise UnsupportedSql("the query reads no table, so it never changes; leave out refresh")
     columns = given.expressions.columns(list(each(plan.output())))
+    tree: Tree = sql(verbatim(query))
     if (other := _other_on_sail(given.expressions, plan)) is not None:
-        query = not_on_sail(query, f"Sail may have another answer of {other}")
+        tree = not_on_sail(tree, f"Sail may have another answer of {other}")
     sources = (
         Source(relations[table], table, tuple(column.name for column in relations[table]))
         for table in tables
     )
-    return Replace(columns, Refresh(columns, tuple(sources), query), (), False)
+    return Replace(columns, Refresh(columns, tuple(sources), tree), (), False)
 
 
 def _tables(plan: Any) -> set[str]:
@@ -53,18 +55,28 @@ def _tables(plan: Any) -> set[str]:
     return {metadata["table"] for metadata in known if "table" in metadata}
 
 
-def _other_on_sail(texts: Expressions, plan: Any) -> str | None:
+def _other_on_sail(trees: Expressions, plan: Any) -> str | None:
     """An expression of the query of which Sail would be asked in other words, if it could be: it
     gets the query as it is."""
     for one in (plan, *each(plan.subqueriesAll())):
         for expression in (part for node in walk(one) for part in each(node.expressions())):
             sums = (part for part in walk(expression) if kind(part) == "Sum")
             if any(sql_type(part) == sql_type(part.child()) == "BIGINT" for part in sums):
-                return on_spark(str(expression.sql()))[:_LONGEST]
-            try:
-                text = texts.text(expression)
-            except UnsupportedSql:
-                continue
-            if on_sail(text) != on_spark(text):
-                return on_spark(text)[:_LONGEST]
+                return str(expression.sql())[:_LONGEST]
+            for computed in _computed(expression):
+                try:
+                    tree = trees.tree(computed)
+                except UnsupportedSql:
+                    continue
+                if any(isinstance(part, Either) for part in tree.walk()):
+                    return readable(tree)[:_LONGEST]
     return None
+
+
+def _computed(expression: Any) -> Iterator[Any]:
+    """What is computed of each row, below windows and what only names or orders it."""
+    if kind(expression) in _AROUND:
+        for child in children_of(expression):
+            yield from _computed(child)
+    else:
+        yield expression

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from everview.delta import WEIGHT
-from everview.plan.dialects import either, not_on_sail
+from everview.plan.expressions import (
+    Lit,
+    Ref,
+    Tree,
+    all_of,
+    call,
+    cast,
+    either,
+    field_of,
+    named_struct,
+    not_on_sail,
+    places,
+    sql,
+    verbatim,
+)
 from everview.plan.nodes import Node, Project, Recompute, Replace, Touched
 from everview.plan.ordering import has_map
-from everview.schema import Column, quoted, sql_name, unquoted
+from everview.schema import Column, sql_name
 from everview.spark.trees import (
     children_of,
     descending,
@@ -23,7 +37,14 @@ from everview.spark.trees import (
     type_of,
     value,
 )
-from everview.sql.catalyst.aggregates import by, check_exact, respelled, several, struct_of
+from everview.sql.catalyst.aggregates import (
+    by,
+    check_exact,
+    over_rows,
+    respelled,
+    several,
+    struct_of,
+)
 from everview.sql.catalyst.building import only, project, same_bits, unused
 from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.scalars import attached
@@ -38,7 +59,7 @@ _RANKING = {*_BY_PLACE, "Rank", "DenseRank", "PercentRank", "CumeDist"}
 _LISTS = ("CollectList", "CollectSet")
 _BY_ORDER = {"First", "Last", "AnyValue", "NthValue", "MaxBy", "MinBy", "Mode", *_LISTS}
 _NESTED = ("StructType", "ArrayType")
-_ALL_ROWS = ["UNBOUNDED PRECEDING", "UNBOUNDED FOLLOWING"]
+_ALL_ROWS: list[Tree] = [sql("UNBOUNDED PRECEDING"), sql("UNBOUNDED FOLLOWING")]
 _MAY_IGNORE_NULLS = {"Lag", "Lead", "First", "Last", "AnyValue"}  # but do not say so
 _BOUNDS = {
     "UnboundedPreceding$": "UNBOUNDED PRECEDING",
@@ -47,32 +68,49 @@ _BOUNDS = {
 }
 _DIGITS_TO_ADD = 28  # that a DECIMAL may have so that its sums have as many as they need
 _AFTER = "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING"
-_WAY = re.compile(r"(.*?)(?: (ASC|DESC))?(?: NULLS (FIRST|LAST))?", re.DOTALL)
 _OTHER = {"ASC": "DESC", "DESC": "ASC", "FIRST": "LAST", "LAST": "FIRST"}
-_DAYS = re.compile(r"^INTERVAL '(\d+)' DAY ")
+_DAYS = re.compile(r"INTERVAL '(\d+)' DAY")
+
+
+@dataclass(frozen=True)
+class _By:
+    """What rows are sorted by; no `way` is ascending, and without `nulls` they come as in it."""
+
+    tree: Tree
+    way: str = ""
+    nulls: str = ""
+
+    def asked(self) -> Tree:
+        way = f" {self.way}" if self.way else ""
+        return sql(f"{{0}}{way}{f' NULLS {self.nulls}' if self.nulls else ''}", self.tree)
+
+    def reversed(self) -> _By:
+        way = self.way or "ASC"
+        nulls = self.nulls or ("FIRST" if way == "ASC" else "LAST")
+        return _By(self.tree, _OTHER[way], _OTHER[nulls])
 
 
 def window(given: Translation, plan: Any) -> Node:
     node, sorting = _sorted(given, plan.child())
-    texts = given.expressions
+    trees = given.expressions
     outputs = list(each(plan.windowExpressions()))
     keyed, groups = given.computed(node, list(each(plan.partitionSpec())), "partition")
     if not keyed.columns:  # there must be something to keep of a row
-        keyed = Project((Column("row", pa.int32(), False),), keyed, ("1",))
+        keyed = Project((Column("row", pa.int32(), False),), keyed, (sql("1"),))
     touched = Touched(keyed.columns, keyed, groups)
     columns, made = list(keyed.columns), []
     for output in outputs:
         name = unused("window", [column.name for column in columns])
-        columns.append(texts.typed(name, output))
-        made.append(_text(given, value(output), touched, sorting))
-        texts.names[output.exprId().id()] = name
+        columns.append(trees.typed(name, output))
+        made.append(_tree(given, value(output), touched, sorting))
+        trees.names[output.exprId().id()] = name
     computed = Recompute(tuple(columns), touched, tuple(made), True)
     found = Replace(tuple(columns), computed, groups, always=False)
     shown = replace(node, columns=(*node.columns, *columns[len(keyed.columns) :]))
     return only(found, shown)
 
 
-def _sorted(given: Translation, plan: Any) -> tuple[Node, list[str]]:
+def _sorted(given: Translation, plan: Any) -> tuple[Node, list[_By]]:
     """What windows are over; and by what it is sorted, which is the order of windows that have
     none of their own: so Catalyst has it of a subquery with ORDER BY and LIMIT.
 
@@ -84,224 +122,230 @@ def _sorted(given: Translation, plan: Any) -> tuple[Node, list[str]]:
         sort = sort.child()
     if kind(sort) != "Sort":
         return given.node(plan), []
-    texts, orders = given.expressions, list(each(sort.order()))
+    trees, orders = given.expressions, list(each(sort.order()))
     node, names = given.computed(given.node(sort), [one.child() for one in orders], "order")
     for projection in reversed(projections):
         outputs = list(each(projection.projectList()))
         node = attached(given, node, outputs)
-        made = [texts.cast(value(output)) for output in outputs]
-        columns = list(texts.columns(outputs))
+        made = [trees.cast(value(output)) for output in outputs]
+        columns = list(trees.columns(outputs))
         for name in names:
-            if not {name, quoted(name)} & set(made):
+            if Ref(name) not in made:
                 free = unused("order", [column.name for column in columns])
                 columns.append(replace(node.column(name), name=free))
-                made.append(quoted(name))
-        shown = {unquoted(text): column.name for text, column in zip(made, columns, strict=True)}
-        names = tuple(shown[name] for name in names)
+                made.append(Ref(name))
+        shown = {tree: column.name for tree, column in zip(made, columns, strict=True)}
+        names = tuple(shown[Ref(name)] for name in names)
         node = project(node, tuple(columns), tuple(made))
     return node, [
-        text
+        one
         for name, order in zip(names, orders, strict=True)
-        for text in _ordered(
-            quoted(name), order.child().dataType(), descending(order), nulls_first(order)
+        for one in _ordered(
+            Ref(name), order.child().dataType(), descending(order), nulls_first(order)
         )
     ]
 
 
-def _ordered(text: str, type_: Any, down: bool, first: bool) -> list[str]:
+def _ordered(tree: Tree, type_: Any, down: bool, first: bool) -> list[_By]:
     """An ORDER BY of a value; one of a struct by its fields, since engines differ in where they put
     NULLs in it: to Spark they are less than all else."""
     if kind(type_) != "StructType":
-        way = f"{'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
-        return [f"{same_bits(text, str(type_.sql()))} {way}"]
-    fields = ((f"({text}).{quoted(field.name())}", field.dataType()) for field in type_.fields())
-    found = [f"({text}) IS NOT NULL {'ASC' if first else 'DESC'}"]
+        way, nulls = "DESC" if down else "ASC", "FIRST" if first else "LAST"
+        return [_By(same_bits(tree, str(type_.sql())), way, nulls)]
+    inner = sql("({0})", tree)
+    fields = ((field_of(inner, one.name()), one.dataType()) for one in type_.fields())
+    found = [_By(sql("{0} IS NOT NULL", inner), "ASC" if first else "DESC")]
     return found + [one for field in fields for one in _ordered(*field, down, not down)]
 
 
-def _alike(column: Column) -> str:
+def _alike(column: Column) -> Tree:
     """A column as engines compare it."""
-    return same_bits(quoted(column.name), sql_name(column.type))
+    return same_bits(Ref(column.name), sql_name(column.type))
 
 
-def _text(given: Translation, expression: Any, touched: Touched, sorting: list[str]) -> str:
+def _tree(given: Translation, expression: Any, touched: Touched, sorting: list[_By]) -> Tree:
     """A window function over the rows of each group; the mark of a group that is only touched
     stands apart by its weight. Catalyst may have a constant in its place, or a column that only
     passes."""
-    texts = given.expressions
+    trees = given.expressions
     if kind(expression) != "WindowExpression":
-        return texts.cast(expression)
+        return trees.cast(expression)
     function, spec = expression.windowFunction(), expression.windowSpec()
-    call = _call(function)
-    check_exact(call, expression)
+    inner = _call(function)
+    check_exact(inner, expression)
     frame = spec.frameSpecification()
     ranking = kind(function) in _RANKING
     by_rows = not ranking and kind(frame.frameType()) == "RowFrame$"
-    bounds = [] if ranking else [_bound(texts, one) for one in (frame.lower(), frame.upper())]
-    orders: list[str] = []
+    bounds = [] if ranking else [_bound(trees, one) for one in (frame.lower(), frame.upper())]
+    orders: list[_By] = []
     for order in each(spec.orderSpec()):
-        text, type_ = texts.text(order.child()), order.child().dataType()
-        orders += _ordered(text, type_, descending(order), nulls_first(order))
+        tree, type_ = trees.tree(order.child()), order.child().dataType()
+        orders += _ordered(tree, type_, descending(order), nulls_first(order))
     if not by_rows and any(_is_date(order) for order in each(spec.orderSpec())):
         orders, bounds = _by_days(orders, bounds)
     if kind(function) in _BY_PLACE or by_rows:
         orders = orders or list(sorting)
-    in_order = bool(orders) or kind(call) in _BY_ORDER or bounds != _ALL_ROWS
+    in_order = bool(orders) or kind(inner) in _BY_ORDER or bounds != _ALL_ROWS
     if kind(function) in _BY_PLACE or (in_order and not ranking):
         given.choices.add(kind(function))
     if kind(function) in _BY_PLACE or (in_order and by_rows):
-        orders += [quoted(one.name) for one in touched.columns if not has_map(one.type)]
+        orders += [_By(Ref(one.name)) for one in touched.columns if not has_map(one.type)]
     groups = [_alike(touched.column(name)) for name in touched.groups]
-    over = [f"PARTITION BY {', '.join([*groups, quoted(WEIGHT)])}"]
-    if orders:
-        over.append(f"ORDER BY {', '.join(orders)}")
-    if not ranking:
-        over.append(f"{frame.frameType().sql()} BETWEEN {bounds[0]} AND {bounds[1]}")
-    place = _place(call) if kind(call) in _BY_PLACE else None
+    partition = sql(f"PARTITION BY {places(len(groups) + 1)}", *groups, Ref(WEIGHT))
+    place = _place(inner) if kind(inner) in _BY_PLACE else None
     if place is not None:
-        text = _known(texts, call, place, f"OVER ({over[0]} ORDER BY {{}} {_AFTER})", orders)
+        made = _known(trees, inner, place, partition, orders)
     else:
         growing = not by_rows and bounds[:1] == _ALL_ROWS[:1]
-        first = _first(texts, function, list(each(spec.orderSpec()))) if growing else None
-        over_all = f"OVER ({' '.join(over)})"
-        text = f"{first} {over_all}" if first else _computed(texts, function, over_all)
-    if kind(call) == "Mode":
-        text = not_on_sail(text, "Sail takes another of the most frequent values in a window")
-    return f"CAST({text} AS {sql_type(expression)})"
+        first = _first(trees, function, list(each(spec.orderSpec()))) if growing else None
+        between = f"{frame.frameType().sql()} BETWEEN {{0}} AND {{1}}" if bounds else ""
+        over = _over(partition, orders, *([sql(between, *bounds)] if bounds else []))
+        made = over_rows(first, over) if first else _computed(trees, function, over)
+    if kind(inner) == "Mode":
+        made = not_on_sail(made, "Sail takes another of the most frequent values in a window")
+    return cast(made, sql_type(expression))
 
 
-def _place(call: Any) -> int | None:
+def _over(partition: Tree, orders: list[_By], *frame: Tree) -> Tree:
+    """OVER, with an order and a frame if there are any."""
+    by_ = [one.asked() for one in orders]
+    parts = [partition, *([sql(f"ORDER BY {places(len(by_))}", *by_)] if by_ else []), *frame]
+    return sql(f"OVER ({places(len(parts), ' ')})", *parts)
+
+
+def _place(inner: Any) -> int | None:
     """How many rows after this one lag or lead look for, less than 0 before it; None if they take
     NULLs too, or the text says it all."""
-    if kind(call) not in ("Lag", "Lead") or not call.ignoreNulls():
+    if kind(inner) not in ("Lag", "Lead") or not inner.ignoreNulls():
         return None
-    offset = children_of(call)[1]
+    offset = children_of(inner)[1]
     place = int(offset.value()) if kind(offset) == "Literal" else 0
-    return (place if kind(call) == "Lead" else -place) or None
+    return (place if kind(inner) == "Lead" else -place) or None
 
 
-def _known(texts: Expressions, call: Any, place: int, over: str, orders: list[str]) -> str:
+def _known(trees: Expressions, inner: Any, place: int, partition: Tree, orders: list[_By]) -> Tree:
     """lag or lead that ignore NULLs: what comes so many known values after a row, or before it,
     since not all engines get it right. No default is needed then but where there is none."""
-    value_, _, default = (texts.text(one) for one in children_of(call))
+    value_, _, default = (trees.tree(one) for one in children_of(inner))
     if place < 0:
-        orders = [_reversed(order) for order in orders]
-    found = f"nth_value({value_}, {abs(place)}) IGNORE NULLS {over.format(', '.join(orders))}"
-    return f"coalesce({found}, {default})"
+        orders = [order.reversed() for order in orders]
+    over = _over(partition, orders, sql(_AFTER))
+    form = f"coalesce(nth_value({{0}}, {abs(place)}) IGNORE NULLS {{1}}, {{2}})"
+    return sql(form, value_, over, default)
 
 
-def _reversed(order: str) -> str:
-    """An ORDER BY the other way round."""
-    found = _WAY.fullmatch(order)
-    assert found is not None
-    text, way = found[1], found[2] or "ASC"
-    nulls = found[3] or ("FIRST" if way == "ASC" else "LAST")
-    return f"{text} {_OTHER[way]} NULLS {_OTHER[nulls]}"
-
-
-def _bound(texts: Expressions, bound: Any) -> str:
+def _bound(trees: Expressions, bound: Any) -> Tree:
     """Where a frame begins or ends."""
     if kind(bound) in _BOUNDS:
-        return _BOUNDS[kind(bound)]
+        return sql(_BOUNDS[kind(bound)])
     before = kind(bound) == "UnaryMinus"
-    text = texts.text(bound.child() if before else bound)
-    if text.startswith(("-", "INTERVAL '-")):
-        before, text = True, text.replace("-", "", 1)
-    return f"{text} {'PRECEDING' if before else 'FOLLOWING'}"
+    tree = trees.tree(bound.child() if before else bound)
+    if isinstance(tree, Lit) and tree.text.startswith(("-", "INTERVAL '-")):
+        before, tree = True, replace(tree, text=tree.text.replace("-", "", 1))
+    return sql(f"{{0}} {'PRECEDING' if before else 'FOLLOWING'}", tree)
 
 
 def _is_date(order: Any) -> bool:
     return kind(order.child().dataType()).startswith("Date")
 
 
-def _by_days(orders: list[str], bounds: list[str]) -> tuple[list[str], list[str]]:
+def _by_days(orders: list[_By], bounds: list[Tree]) -> tuple[list[_By], list[Tree]]:
     """A range of so many days about a date, as one of numbers: not all engines know the other."""
-    numbers = [_DAYS.sub(r"\1 ", bound) for bound in bounds]
-    if not any(number[0].isdigit() for number in numbers):
+    numbers = [_in_days(bound) for bound in bounds]
+    given = [part for bound in numbers for part in bound.parts()]
+    if not any(isinstance(part, Lit) and part.text[0].isdigit() for part in given):
         return orders, bounds
-    ((text, *way),) = (order.rsplit(" ", 3) for order in orders)
-    return [" ".join([f"unix_date({text})", *way])], numbers
+    (order,) = orders
+    return [replace(order, tree=call("unix_date", order.tree))], numbers
+
+
+def _in_days(bound: Tree) -> Tree:
+    """A bound of whole days as one of their number."""
+    days = bound.parts()[0] if bound.parts() else None
+    found = _DAYS.fullmatch(days.text) if isinstance(days, Lit) else None
+    return bound.with_parts([Lit(found[1], "INT")]) if found else bound
 
 
 def _call(function: Any) -> Any:
     return function.aggregateFunction() if kind(function) == "AggregateExpression" else function
 
 
-def _first(texts: Expressions, function: Any, orders: list[Any]) -> str | None:
+def _first(trees: Expressions, function: Any, orders: list[Any]) -> Tree | None:
     """The first or last value of a RANGE that begins with the first row: of rows that tie for it,
     that with the least or greatest value. None if it is another function, or the orders go both
     ways or into structs."""
-    call, ways = _call(function), {descending(order) for order in orders}
+    inner, ways = _call(function), {descending(order) for order in orders}
     nested = [order for order in orders if kind(order.child().dataType()) in _NESTED]
-    if kind(call) not in ("First", "Last") or len(ways) != 1 or nested:
+    if kind(inner) not in ("First", "Last") or len(ways) != 1 or nested:
         return None
     (down,) = ways
-    value_, parts = texts.text(call.child()), []
+    value_ = trees.tree(inner.child())
+    there, parts = sql("({0}) IS NOT NULL", value_), list[Tree]()
     for order in orders:
-        text = texts.text(order.child())
-        first = f"({text}) IS {'NOT ' if nulls_first(order) != down else ''}NULL"
-        parts += [first, same_bits(text, type_of(order.child()))]
-    place = struct_of([*parts, f"({value_}) IS NOT NULL", value_])
-    wanted = [f"({value_}) IS NOT NULL"] if call.ignoreNulls() else []
+        tree = trees.tree(order.child())
+        first = f"({{0}}) IS {'NOT ' if nulls_first(order) != down else ''}NULL"
+        parts += [sql(first, tree), same_bits(tree, type_of(order.child()))]
+    place = struct_of([*parts, there, value_])
+    wanted: list[Tree] = [there] if inner.ignoreNulls() else []
     if function.filter().isDefined():
-        wanted.append(f"({texts.text(function.filter().get())})")
+        wanted.append(sql("({0})", trees.tree(function.filter().get())))
     if wanted:
-        place = f"CASE WHEN {' AND '.join(wanted)} THEN {place} END"
-    return f"{'min_by' if (kind(call) == 'First') != down else 'max_by'}({value_}, {place})"
+        place = sql("CASE WHEN {0} THEN {1} END", all_of(wanted), place)
+    return call("min_by" if (kind(inner) == "First") != down else "max_by", value_, place)
 
 
-def _computed(texts: Expressions, function: Any, over: str) -> str:
+def _computed(trees: Expressions, function: Any, over: Tree) -> Tree:
     """The function over its window. What a FILTER leaves out is NULL to it; and an average of
     decimals is made from its sum, with one digit more than it has: engines differ in both. A first
     value that may be NULL is one of structs."""
-    call = _call(function)
-    if kind(call) in _MAY_IGNORE_NULLS and call.ignoreNulls():
-        over = f"IGNORE NULLS {over}"
-    arguments = children_of(call)
-    if kind(call) in _LISTS:
-        kept = f"filter({texts.text(function)} {over}, one -> one IS NOT NULL)"
-        kept = f"coalesce({kept}, CAST(array() AS {sql_type(call)}))"
-        return kept if kind(call) == "CollectList" else f"sort_array({kept})"
+    inner = _call(function)
+    if kind(inner) in _MAY_IGNORE_NULLS and inner.ignoreNulls():
+        over = sql("IGNORE NULLS {0}", over)
+    arguments = children_of(inner)
+    if kind(inner) in _LISTS:
+        kept = sql("filter({0} {1}, one -> one IS NOT NULL)", trees.tree(function), over)
+        kept = sql(f"coalesce({{0}}, CAST(array() AS {verbatim(sql_type(inner))}))", kept)
+        return kept if kind(inner) == "CollectList" else call("sort_array", kept)
     filtered = kind(function) == "AggregateExpression" and function.filter().isDefined()
-    if kind(call) in ("MaxBy", "MinBy") and not filtered:
-        shown, compared = ((texts.text(one), one.dataType()) for one in arguments)
-        return f"{by(call.prettyName(), shown, compared)} {over}"
-    where = f"FILTER (WHERE {texts.text(function.filter().get())}) " if filtered else ""
-    if kind(call) == "MaxMinByK":
-        shown, compared, _ = ((texts.text(one), one.dataType()) for one in arguments)
-        return several(call, shown, compared, f" {where}{over}")
-    if (text := respelled(call, [texts.text(one) for one in arguments])) is not None:
-        return f"{text} {where}{over}"
-    average = kind(call) == "Average" and kind(call.dataType()) == "DecimalType"
-    if kind(call) == "Sum":
-        argument = texts.text(arguments[0])
-        if filtered:
-            argument = f"CASE WHEN {texts.text(function.filter().get())} THEN {argument} END"
-        return _sum(call, argument, over)
-    if not average and not (filtered and len(arguments) == 1):
-        return f"{texts.text(function)} {over}"
-    argument = texts.text(arguments[0])
-    takes_null = filtered and kind(call) in ("First", "Last") and not call.ignoreNulls()
+    if kind(inner) in ("MaxBy", "MinBy") and not filtered:
+        shown, compared = ((trees.tree(one), one.dataType()) for one in arguments)
+        return over_rows(by(inner.prettyName(), shown, compared), over)
+    condition = trees.tree(function.filter().get()) if filtered else None
+    where = over if condition is None else sql("FILTER (WHERE {0}) {1}", condition, over)
+    if kind(inner) == "MaxMinByK":
+        shown, compared, _ = ((trees.tree(one), one.dataType()) for one in arguments)
+        return several(inner, shown, compared, where)
+    if (tree := respelled(inner, [trees.tree(one) for one in arguments])) is not None:
+        return over_rows(tree, where)
+    average = kind(inner) == "Average" and kind(inner.dataType()) == "DecimalType"
+    if kind(inner) != "Sum" and not average and not (filtered and len(arguments) == 1):
+        return over_rows(trees.tree(function), over)
+    argument = trees.tree(arguments[0])
+    takes_null = filtered and kind(inner) in ("First", "Last") and not inner.ignoreNulls()
     if takes_null:
-        argument = f"named_struct('c', {argument})"
-    if filtered:
-        argument = f"CASE WHEN {texts.text(function.filter().get())} THEN {argument} END"
+        argument = named_struct([("c", argument)])
+    if condition is not None:
+        argument = sql("CASE WHEN {0} THEN {1} END", condition, argument)
+    if kind(inner) == "Sum":
+        return _sum(inner, argument, over)
     if takes_null:
-        return f"({call.prettyName()}({argument}) IGNORE NULLS {over}).c"
+        return sql("({0} IGNORE NULLS {1}).c", call(inner.prettyName(), argument), over)
     if not average:
-        return f"{call.prettyName()}({argument}) {over}"
+        return over_rows(call(inner.prettyName(), argument), over)
     type_ = arguments[0].dataType()
     digits, scale = min(type_.precision() + 11, 38), min(type_.scale() + 1, 38)
-    total = f"CAST(sum({argument}) {over} AS DECIMAL({digits},{scale}))"
-    return f"{total} / CAST(nullif(count({argument}) {over}, 0) AS DECIMAL(20,0))"
+    total = cast(over_rows(call("sum", argument), over), f"DECIMAL({digits},{scale})")
+    count = "CAST(nullif(count({1}) {2}, 0) AS DECIMAL(20,0))"
+    return sql(f"{{0}} / {count}", total, argument, over)
 
 
-def _sum(call: Any, argument: str, over: str) -> str:
+def _sum(function: Any, argument: Tree, over: Tree) -> Tree:
     """A sum; Sail's own of 64-bit integers wraps around, and one of decimals need not fit."""
-    plain, of = f"{call.prettyName()}({argument}) {over}", call.child().dataType()
+    plain, of = over_rows(call(function.prettyName(), argument), over), function.child().dataType()
     if kind(of).startswith("Long"):
-        cast = "try_cast" if call.prettyName() == "try_sum" else "CAST"
-        return either(plain, f"{cast}(sum(CAST({argument} AS DECIMAL(19,0))) {over} AS BIGINT)")
+        tried = "try_cast" if function.prettyName() == "try_sum" else "CAST"
+        form = f"{tried}(sum(CAST({{0}} AS DECIMAL(19,0))) {{1}} AS BIGINT)"
+        return either(plain, sql(form, argument, over))
     if kind(of) == "DecimalType" and of.precision() > _DIGITS_TO_ADD:
         return not_on_sail(plain, "Sail does not stop where a sum has more than 38 digits")
     return plain

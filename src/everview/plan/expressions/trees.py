@@ -1,0 +1,235 @@
+"""Expressions as small frozen trees over the columns of a node's input.
+
+A tree is a value: equal trees are the same to sets, dictionaries and the identity of plan nodes,
+wherever they come from. What a tree reads and says is known from its parts and never from its
+text. Walks are loops, since an expression may be deeper than Python's stack.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from everview.plan.expressions.written import words
+from everview.schema import unquoted
+
+
+class Tree:
+    """An expression, or a part of one."""
+
+    kind: ClassVar[str]
+
+    def parts(self) -> tuple[Tree, ...]:
+        """The trees right below this one."""
+        return ()
+
+    def with_parts(self, parts: Sequence[Tree]) -> Tree:
+        """The same over other parts, as many as it has."""
+        return self
+
+    def walk(self, below: Callable[[Tree], tuple[Tree, ...]] | None = None) -> Iterator[Tree]:
+        """Every part, those below before those above; `below` says which are looked at."""
+        seen: set[int] = set()
+        left: list[tuple[Tree, bool]] = [(self, False)]
+        while left:
+            tree, is_done = left.pop()
+            if is_done:
+                yield tree
+            elif id(tree) not in seen:
+                seen.add(id(tree))
+                left.append((tree, True))
+                parts = tree.parts() if below is None else below(tree)
+                left += [(one, False) for one in reversed(parts)]
+
+    def to_json(self) -> list[list[Any]]:
+        """The different parts, those below first; a part has the places of those below it."""
+        places: dict[tuple[Any, ...], int] = {}
+        known: dict[int, int] = {}
+        for part in self.walk():
+            below = [known[id(one)] for one in part.parts()]
+            known[id(part)] = places.setdefault((part.kind, *part._own(), *below), len(places))
+        return [list(part) for part in places]
+
+    @staticmethod
+    def from_json(document: list[list[Any]]) -> Tree:
+        trees: list[Tree] = []
+        for kind, *values in document:
+            trees.append(_KINDS[kind]._from_json(values, trees))
+        return trees[-1]
+
+    def _own(self) -> tuple[str, ...]:
+        """What it says beside its parts."""
+        raise NotImplementedError
+
+    @classmethod
+    def _from_json(cls, values: list[Any], trees: list[Tree]) -> Tree:
+        return cls(*values)
+
+    @cached_property
+    def _value(self) -> str:
+        return json.dumps(self.to_json())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tree) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+@dataclass(frozen=True, eq=False)
+class Ref(Tree):
+    """A column of the input."""
+
+    kind = "column"
+    name: str
+
+    def _own(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, eq=False)
+class Variable(Tree):
+    """A variable of a function within an expression, which such a function's form has too."""
+
+    kind = "variable"
+    name: str
+
+    def _own(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+@dataclass(frozen=True, eq=False)
+class Lit(Tree):
+    """A constant, such as one of the query: SQL for its value, and its SQL type. What is the same
+    in all queries stands in forms."""
+
+    kind = "literal"
+    text: str
+    type: str
+
+    def _own(self) -> tuple[str, ...]:
+        return self.text, self.type
+
+
+@dataclass(frozen=True, eq=False)
+class Apply(Tree):
+    """Anything else: SQL with places for arguments, as in `({0} + {1})`; braces that are meant are
+    doubled."""
+
+    kind = "apply"
+    form: str
+    arguments: tuple[Tree, ...] = ()
+
+    def parts(self) -> tuple[Tree, ...]:
+        return self.arguments
+
+    def with_parts(self, parts: Sequence[Tree]) -> Tree:
+        return Apply(self.form, tuple(parts))
+
+    def _own(self) -> tuple[str, ...]:
+        return (self.form,)
+
+    @classmethod
+    def _from_json(cls, values: list[Any], trees: list[Tree]) -> Tree:
+        form, *places = values
+        return cls(form, tuple(trees[place] for place in places))
+
+
+@dataclass(frozen=True, eq=False)
+class Either(Tree):
+    """One expression for Spark, and another that has the same values on Sail."""
+
+    kind = "either"
+    spark: Tree
+    sail: Tree
+
+    def parts(self) -> tuple[Tree, ...]:
+        return self.spark, self.sail
+
+    def with_parts(self, parts: Sequence[Tree]) -> Tree:
+        return Either(*parts)
+
+    def _own(self) -> tuple[str, ...]:
+        return ()
+
+    @classmethod
+    def _from_json(cls, values: list[Any], trees: list[Tree]) -> Tree:
+        return cls(*(trees[place] for place in values))
+
+
+@dataclass(frozen=True, eq=False)
+class Refused(Tree):
+    """In place of words for Sail, which has another answer: `why` says which, for the one who runs
+    it there."""
+
+    kind = "refused"
+    why: str
+
+    def _own(self) -> tuple[str, ...]:
+        return (self.why,)
+
+
+@dataclass(frozen=True, eq=False)
+class Written(Tree):
+    """A whole expression as text, as plans had them before they had trees: see `written`."""
+
+    kind = "written"
+    text: str
+
+    def _own(self) -> tuple[str, ...]:
+        return (self.text,)
+
+
+_KINDS: dict[str, type[Tree]] = {
+    tree.kind: tree for tree in (Ref, Variable, Lit, Apply, Either, Refused, Written)
+}
+
+
+def columns_of(*trees: Tree) -> set[str]:
+    """The columns that are read, on either engine; of a text of old, every word that may be one."""
+    parts = [part for tree in trees for part in tree.walk()]
+    found = {part.name for part in parts if isinstance(part, Ref)}
+    return found.union(*(words(part.text) for part in parts if isinstance(part, Written)))
+
+
+def column_of(tree: Tree) -> str | None:
+    """The name of the column that a tree is no more than. A text of old may also be a word that
+    names none."""
+    if isinstance(tree, Written):
+        name = unquoted(tree.text)
+        return name if name != tree.text or name.isidentifier() else None
+    return tree.name if isinstance(tree, Ref) else None
+
+
+def substituted(tree: Tree, given: Mapping[str, Tree]) -> Tree:
+    """The tree over other columns, or over what they are computed from. Raises `ValueError` for a
+    text of old that may have one of them in it."""
+
+    def replaced(part: Tree) -> Tree:
+        if isinstance(part, Ref) and part.name in given:
+            new = given[part.name]
+            return Apply("({0})", (new,)) if isinstance(new, Apply | Either | Written) else new
+        if isinstance(part, Written) and not given.keys().isdisjoint(words(part.text)):
+            raise ValueError(f"no column of the text {part.text[:80]} can be replaced")
+        return part
+
+    return changed(tree, replaced)
+
+
+def changed(
+    tree: Tree,
+    change: Callable[[Tree], Tree],
+    below: Callable[[Tree], tuple[Tree, ...]] | None = None,
+) -> Tree:
+    """The tree with each part changed, those below before those above. Parts that `below` leaves
+    out stay as they are."""
+    made: dict[int, Tree] = {}
+    for part in tree.walk(below):
+        parts = part.parts()
+        new = [made.get(id(one), one) for one in parts]
+        is_same = all(one is other for one, other in zip(parts, new, strict=True))
+        made[id(part)] = change(part if is_same else part.with_parts(new))
+    return made[id(tree)]
