@@ -14,6 +14,7 @@ from everview.operators.base import Operator, State
 from everview.plan.cost import cost_of
 from everview.plan.distribution import distribution, shards_by, shuffles
 from everview.plan.estimates import Estimates
+from everview.plan.expressions import Ref
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.jobs import jobs
 from everview.plan.keys import view_key
@@ -73,7 +74,7 @@ def test_it_comes_back_from_json_with_its_operator() -> None:
 
 
 def test_rules_leave_it_all_columns_of_its_input() -> None:
-    shown = Project((GROUPS.columns[1],), GROUPS, ("call_0",))
+    shown = Project((GROUPS.columns[1],), GROUPS, (Ref("call_0"),))
     (twice,) = [node for node in improve(shown, FACTS).walk() if isinstance(node, Twice)]
     assert twice == TWICE
 

@@ -45,7 +45,7 @@ def test_groups_that_contain_a_key_are_rows() -> None:
             tree("CAST(CASE WHEN {x} IS NOT NULL THEN 1 ELSE 0 END AS BIGINT)"),
             tree("CAST({x} AS DECIMAL(22,2))"),
             tree("CAST({x} AS DECIMAL(16,6))"),
-            sql("CASE WHEN {0} = 0 THEN 0D ELSE {0} END", tree("CAST({f} AS DOUBLE)")),
+            sql("CASE WHEN CAST({0} AS DOUBLE) = 0 THEN 0D ELSE CAST({0} AS DOUBLE) END", Ref("f")),
             tree("{f}"),
         ),
     )
