@@ -25,8 +25,8 @@ PATIENCE = 10.0
 MAINTAINER = f"""
 import sys
 import everview as ev
-from everview.stores.embedded import lease, store
-lease.BEAT_SECONDS, store._FENCE_PATIENCE = {BEAT}, {FENCE}
+from everview.stores.embedded import lease, states
+lease.BEAT_SECONDS, states._FENCE_PATIENCE = {BEAT}, {FENCE}
 with ev.open(sys.argv[1], engine="sail") as db:
     db.engine
     print("up", flush=True)

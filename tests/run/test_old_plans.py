@@ -12,7 +12,8 @@ import pytest
 import everview as ev
 from everview.engines.engine import Engine
 from everview.plan.expressions import Tree, Written, both
-from everview.plan.nodes import Node, node_of
+from everview.plan.nodes import Node
+from tests.records import change_record, record_of, records
 
 VIEWS = {
     "totals": "SELECT g, count(*) AS n, sum(x + 1) AS s FROM t WHERE upper(b) <> 'C' GROUP BY g",
@@ -69,18 +70,18 @@ def older(node: Node, states: dict[str, str], moved: dict[str, str]) -> Node:
 def age(db: ev.Database) -> dict[str, dict[str, str]]:
     """Have all views as they were stored before; gives their states."""
     found = {}
-    for key, view in db.store.documents("view/").items():
-        moved = {"view": view["states"]["view"]}
-        plan = older(node_of(view["plan"]), view["states"], moved)
-        assert len(moved) == len(view["states"])
+    for view in records(db):
+        moved = {"view": view.rows}
+        plan = older(view.plan, dict(view.states), moved)
+        assert len(moved) == len(view.states)
         assert '"tree"' not in plan.text
-        db.store.store_documents({key: view | {"plan": plan.text, "states": moved}})
-        found[key] = moved
+        change_record(db, view.name, plan_text=plan.text, states=moved)
+        found[view.name] = moved
     return found
 
 
 def states_of(db: ev.Database) -> dict[str, dict[str, str]]:
-    return {key: view["states"] for key, view in db.store.documents("view/").items()}
+    return {view.name: dict(view.states) for view in records(db)}
 
 
 def change(db: ev.Database, first: int) -> None:
@@ -105,7 +106,7 @@ def test_a_view_over_one_of_old_shares_its_state(db: ev.Database) -> None:
     change(db, 5)
     assert db.maintain().failed == {}
     assert db.verify("over").equal
-    shared = states["view/totals"].items() & states_of(db)["view/over"].items()
+    shared = states["totals"].items() & states_of(db)["over"].items()
     assert [node for node, _ in shared if node != "view"]
 
 
@@ -113,7 +114,5 @@ def test_a_view_of_old_that_is_replaced_has_trees(db: ev.Database) -> None:
     age(db)
     db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW totals AS {VIEWS['totals']} HAVING n > 0")
     assert db.maintain().failed == {}
-    document = db.store.document("view/totals")
-    assert document is not None
-    assert '"tree"' in document["plan"]
+    assert '"tree"' in record_of(db, "totals").plan_text
     assert db.verify("totals").equal
