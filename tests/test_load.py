@@ -22,7 +22,7 @@ from everview.errors import (
     WriteRejected,
     WrongType,
 )
-from everview.load import load as loading
+from everview.load import files as loading
 from everview.load import pieces
 from everview.load.files import load
 from everview.load.reject import Rejects

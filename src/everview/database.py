@@ -98,9 +98,9 @@ class Names(list[str]):
 class Database(Closing):
     """A database: its tables, its views, and SQL over them."""
 
-    def __init__(self, store: Store, engines: Engines) -> None:
+    def __init__(self, store: Store, engines: Engines | None = None) -> None:
         self.store = store
-        self.engines = engines
+        self.engines = engines or Engines()
         self.path = path_of(store.address)
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import everview
 from everview import calibration
 from everview.cli import main
-from everview.load import load as loading
+from everview.load import files as loading
 from tests.sql.duck_engine import DuckEngine
 
 TYPES = {
@@ -65,7 +65,7 @@ ROWS = [
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory, and an engine that starts at once."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("everview.engines.engine.start", lambda name: DuckEngine())
+    monkeypatch.setattr("everview.engines.engine.start", lambda *_: DuckEngine())
     return tmp_path
 
 

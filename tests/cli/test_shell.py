@@ -22,7 +22,7 @@ from tests.sql.duck_engine import DuckEngine
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("everview.engines.engine.start", lambda name: DuckEngine())
+    monkeypatch.setattr("everview.engines.engine.start", lambda *_: DuckEngine())
     path = str(tmp_path / "shop.ev")
     with everview.open(path, create=True) as db:
         db.create_table("items", {"id": "INT", "name": "STRING"}, "id")

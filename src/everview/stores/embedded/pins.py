@@ -10,7 +10,6 @@ import json
 import os
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -28,14 +27,10 @@ _DIRECTORY = "pins"
 
 
 class EmbeddedPins(Pins):
-    def __init__(self, store: EmbeddedStore) -> None:
-        self._weak_store = weakref.ref(store)  # which holds this
+    """As long as it is used, so is the store it is of."""
 
-    @property
-    def _store(self) -> EmbeddedStore:
-        store = self._weak_store()
-        assert store is not None
-        return store
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
 
     def pin(
         self,

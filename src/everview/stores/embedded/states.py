@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import uuid
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -34,15 +33,10 @@ _FENCE_PATIENCE = 1.0
 
 
 class EmbeddedStates(States):
-    def __init__(self, store: EmbeddedStore) -> None:
-        self._weak_store = weakref.ref(store)  # which holds this
-        self._settles = False  # whether state was written here
+    """As long as it is used, so is the store it is of."""
 
-    @property
-    def _store(self) -> EmbeddedStore:
-        store = self._weak_store()
-        assert store is not None
-        return store
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
 
     def shard(self, state: str, number: int) -> EmbeddedShard:
         store = self._store
@@ -105,7 +99,8 @@ class EmbeddedStates(States):
         return is_of_another_boot(self._store.catalog.get(UNSYNCED))
 
     def begin(self, token: int) -> None:
-        self._settles, store = True, self._store
+        store = self._store
+        store.settles = True
         if store.durability != "always" and store.catalog.get(UNSYNCED) is None:
             store.catalog.write({UNSYNCED: Unsynced(boot_id())}, token)
             hand_over(os.path.join(store.path, "catalog"))
@@ -119,10 +114,7 @@ class EmbeddedStates(States):
             store.catalog.write({UNSYNCED: None}, token)
 
     def settle_at_close(self) -> None:
-        """The same if this process wrote state, and nobody maintains views now; if it can't be
-        done, the record stays."""
-        if not self._settles:
-            return
+        """The same if nobody maintains views now; if it can't be done, the record stays."""
         with suppress(EverviewError), self._store.leases.held_if_free(WORK) as token:
             if token is not None:
                 self.settle(token)

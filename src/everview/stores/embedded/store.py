@@ -94,13 +94,12 @@ class EmbeddedStore(EmbeddedReader, Store):
         self._map_size = map_size or MAP_SIZE
         self._readonly = readonly
         self._closed = False
+        self.settles = False  # whether closing it is to sync the state of views
         self._observers = Observers()
         self._home = Home(os.path.realpath(self.path), None)
         lock = files.open_directory(self.path, create, self._make_catalog)
         self._unlock = weakref.finalize(self, os.close, lock)
         self._home = Home(self._home.path, files.identity_of(lock))
-        self._states = EmbeddedStates(self)
-        self._pins = EmbeddedPins(self)
         self._connect()
 
     def _make_catalog(self) -> None:
@@ -139,7 +138,7 @@ class EmbeddedStore(EmbeddedReader, Store):
 
     @property
     def states(self) -> EmbeddedStates:
-        return self._states
+        return EmbeddedStates(self)
 
     @property
     def leases(self) -> EmbeddedLeases:
@@ -147,7 +146,7 @@ class EmbeddedStore(EmbeddedReader, Store):
 
     @property
     def pins(self) -> EmbeddedPins:
-        return self._pins
+        return EmbeddedPins(self)
 
     def _check_process(self) -> None:
         """In a forked child, everything is opened anew."""
@@ -365,8 +364,8 @@ class EmbeddedStore(EmbeddedReader, Store):
         with self._lock:
             if self._closed:
                 return
-            if self._process == os.getpid():
-                self._states.settle_at_close()
+            if self._process == os.getpid() and self.settles:
+                self.states.settle_at_close()
             self._closed = True
             if self._process == os.getpid():
                 self._let_go()
