@@ -38,13 +38,18 @@ class Engines:
                 self._own = start(self.name, self._session)
             return self._own
 
+    @property
+    def _own_name(self) -> str:
+        """The name of the own engine, which is not started to ask for it."""
+        return self.name if self._own is None else self._own.name
+
     def use(self, engine: Engine) -> None:
         """Evaluate with an engine that runs already."""
         self._own = engine
 
     def named(self, name: str | None) -> Engine:
         """The engine of a name; None stands for the own one."""
-        if name is None or name == self.own.name:
+        if name is None or name == self._own_name:
             return self.own
         with self._starting:
             if name not in self._started:
@@ -56,8 +61,7 @@ class Engines:
     @property
     def planner(self) -> Engine:
         """Apache Spark in this process: its optimizer plans views, whoever runs them."""
-        is_spark = self.name == "spark" if self._own is None else self._own.name == "spark"
-        if is_spark and self.own.has_optimizer:
+        if self._own_name == "spark" and self.own.has_optimizer:
             return self.own
         with self._starting:
             if "spark" not in self._started:
