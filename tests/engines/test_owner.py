@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import everview as ev
+from everview.engines.engine import Engine
 from everview.engines.owner import Engines
 from everview.errors import EngineUnavailable
 
@@ -63,3 +66,18 @@ def test_over_spark_connect_another_spark_plans(started: list[Any]) -> None:
 def test_an_unknown_engine_is_refused(started: list[Any]) -> None:
     with pytest.raises(EngineUnavailable, match="there is no engine 'flink'"):
         Engines("flink")
+
+
+def test_a_session_of_a_user_stays_as_it_is(spark: Engine, tmp_path: Path) -> None:
+    mine = spark.session.newSession()
+    mine.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    with ev.open(tmp_path / "t.ev", create=True, spark=mine) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP)")
+        db.sql("INSERT INTO t VALUES (1, TIMESTAMP'2020-01-01 00:00:00 UTC')")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT id, hour(at) AS h FROM t")
+        assert db.maintain().failed == {}
+        assert db.view("v").to_arrow().to_pylist() == [{"id": 1, "h": 0}]
+        assert db.engine.session.sparkContext is mine.sparkContext
+        assert db.engine.session is not mine
+    assert mine.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    assert mine.catalog.listTables() == []
