@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
 import time
+import weakref
 from contextlib import ExitStack, suppress
 from math import inf
 from pathlib import Path
@@ -18,7 +20,8 @@ import pytest
 import everview as ev
 from everview.errors import Damaged, DatabaseClosed, DatabaseError, WriteError
 from everview.stores import shared_store
-from everview.stores.embedded import environment, registry, store
+from everview.stores.embedded import EmbeddedStore, environment, registry, store
+from everview.stores.embedded.datafile import DataFile
 from tests.shards import new_shard
 
 
@@ -184,3 +187,26 @@ def test_the_size_of_what_is_gone_is_told_as_gone(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "t.ev" / "state")
         with pytest.raises(Damaged, match="is damaged or gone"):
             shard.size()
+
+
+def test_a_store_that_nobody_closed_may_be_collected_while_another_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = EmbeddedStore(str(tmp_path / "lost.ev"), create=True)
+    lost.itself = lost  # type: ignore[attr-defined]  # so that it goes when garbage is collected
+    gone, check = weakref.ref(lost), DataFile.check
+    del lost
+
+    def collected(file: DataFile) -> None:
+        gc.collect()
+        check(file)
+
+    def open_another() -> None:
+        EmbeddedStore(str(tmp_path / "other.ev"), create=True).close()
+
+    monkeypatch.setattr(DataFile, "check", collected)
+    opening = Thread(target=open_another, daemon=True)
+    opening.start()
+    opening.join(10)
+    assert not opening.is_alive()
+    assert gone() is None

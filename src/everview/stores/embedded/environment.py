@@ -514,13 +514,14 @@ def too_many_files(path: str) -> DatabaseError:
 _unforked = threading.RLock()
 # one environment is opened or closed at a time: LMDB for Python knows open ones by the numbers of
 # their files, which a file that was closed, and is gone, has passed on before it is told
-_doors = threading.Lock()
+# reentrant, as a store that nobody closed may be collected, and so closed, while another opens
+_doors = threading.RLock()
 
 
 def forget_locks() -> None:
     """In a child that was forked: threads of the parent may hold them."""
     global _unforked, _doors
-    _unforked, _doors = threading.RLock(), threading.Lock()
+    _unforked, _doors = threading.RLock(), threading.RLock()
 
 
 os.register_at_fork(before=lambda: _unforked.acquire(), after_in_parent=lambda: _unforked.release())
