@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
-from everview.catalog import EPOCH, NO_EPOCH, PIN_LIMIT, VIEWS, PinLimit
+from everview.catalog import PIN_LIMIT, VIEWS, PinLimit
 from everview.closing import Closing
 from everview.engines.owner import Engines
 from everview.errors import DatabaseError, EverviewError, reason_of
@@ -106,7 +106,7 @@ class Database(Closing):
     def __repr__(self) -> str:
         try:
             found = f"{count(len(self.tables), 'table')}, {count(len(self.views), 'view')}"
-            epoch = (self.store.catalog.get(EPOCH) or NO_EPOCH).number
+            epoch = self.store.catalog.epoch.number
             return f"<everview database {self.path}: {found}, epoch {epoch}>"
         except EverviewError as error:
             return f"<everview database {self.path}: {reason_of(error)}>"

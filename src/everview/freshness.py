@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
 
-from everview.catalog import EPOCH, NO_EPOCH, Positions
+from everview.catalog import Positions
 from everview.stores.base import Reader
 
 
@@ -16,7 +16,7 @@ def oldest_pending(
     """When the oldest change of the tables was made that is after the positions; by default that no
     committed epoch has. None if there is none."""
     if positions is None:
-        positions = (store.catalog.get(EPOCH) or NO_EPOCH).positions
+        positions = store.catalog.epoch.positions
     times = [store.times_after(table, positions.get(table, {})).values() for table in tables]
     return min(chain.from_iterable(times), default=None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from datetime import timedelta
 
-from everview.catalog import EPOCH, NO_EPOCH, Positions
+from everview.catalog import Positions
 from everview.closing import Closing
 from everview.errors import EverviewError, reason_of
 from everview.freshness import age_of, oldest_pending
@@ -37,12 +37,12 @@ class Pin(Closing):
 
     @property
     def epoch(self) -> int:
-        return (self._store.catalog.get(EPOCH) or NO_EPOCH).number
+        return self._store.catalog.epoch.number
 
     @property
     def positions(self) -> Positions:
         """How far the epoch follows the log of each table: {table: {region: sequence}}."""
-        return (self._store.catalog.get(EPOCH) or NO_EPOCH).positions
+        return self._store.catalog.epoch.positions
 
     @property
     def freshness(self) -> timedelta:

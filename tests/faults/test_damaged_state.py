@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from everview.errors import Damaged
-from everview.operators.base import MemoryState, State
+from everview.operators.base import MemoryState
+from everview.state import State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.sealed import COUNT, SEAL
 from everview.stores.embedded.shard import EmbeddedShard

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from everview.delta import WEIGHT
-from everview.operators.base import MemoryState, State
+from everview.operators.base import MemoryState
 from everview.operators.registry import operator_for
 from everview.plan.nodes import Node
+from everview.state import State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.shard import EmbeddedShard
 from tests import shards

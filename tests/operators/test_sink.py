@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everview.errors import Damaged
-from everview.operators.base import State
 from everview.operators.sink import ViewSink
+from everview.state import State
 from everview.stores.embedded.shard import EmbeddedShard
 from tests.operators.conftest import MemoryShard, empty
 from tests.operators.histories import (

@@ -10,7 +10,7 @@ import pytest
 
 from everview.explain.plan import as_text, explain
 from everview.operators import registry
-from everview.operators.base import Operator, State
+from everview.operators.base import Operator
 from everview.plan.cost import cost_of
 from everview.plan.distribution import distribution, shards_by, shuffles
 from everview.plan.estimates import Estimates
@@ -22,6 +22,7 @@ from everview.plan.nodes import Aggregate, Call, Node, Project, Source, base
 from everview.plan.rules import improve
 from everview.programs.workers import operator_of
 from everview.schema import Column
+from everview.state import State
 from tests.operators.histories import counted, delta_of
 from tests.plan.samples import Tables, numbers
 

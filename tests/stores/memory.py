@@ -23,7 +23,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.catalog import EPOCH, LEASE, NO_EPOCH, REPLACEMENTS, VIEWS, Key, Kind, LeaseRecord
+from everview.catalog import LEASE, REPLACEMENTS, VIEWS, Key, Kind, LeaseRecord
+from everview.check.verify import in_one_order
 from everview.codec import KeyCodec
 from everview.codec.keys import region_of
 from everview.errors import (
@@ -59,6 +60,7 @@ from everview.stores.base import (
     Leases,
     LogRange,
     Observer,
+    PinnedCatalog,
     PinnedStore,
     PinNote,
     Pins,
@@ -478,7 +480,7 @@ class MemoryPin(MemoryReader, PinnedStore):
         self._address = store.address
         self._names = store.tables()
         with store.lock:
-            epoch = store.catalog.get(EPOCH) or NO_EPOCH
+            epoch = store.catalog.epoch
             wanted = None if views is None else {VIEWS[name] for name in views}
             kept = {
                 key: record
@@ -497,7 +499,7 @@ class MemoryPin(MemoryReader, PinnedStore):
                 if view.is_loaded
                 for number in view.shards
             }
-        self._catalog = _Records(kept)
+        self._catalog = PinnedCatalog(kept)
 
     @property
     def address(self) -> str:
@@ -529,17 +531,6 @@ class MemoryPin(MemoryReader, PinnedStore):
 
     def close(self) -> None:
         self._tables = {}
-
-
-class _Records(CatalogReader):
-    def __init__(self, records: dict[Key[Any], Any]) -> None:
-        self._records = records
-
-    def get(self, key: Key[Any]) -> Any:
-        return self._records.get(key)
-
-    def all(self, kind: Kind[Any]) -> dict[Key[Any], Any]:
-        return {key: record for key, record in self._records.items() if key.kind == kind}
 
 
 class _Shards(StateReader):
@@ -905,14 +896,4 @@ def _image(type_: pa.DataType, row: Row | None) -> Row | None:
 
 
 def _same(one: Row | None, other: Row | None) -> bool:
-    return repr(_in_one_order(one)) == repr(_in_one_order(other))
-
-
-def _in_one_order(value: Any) -> Any:
-    """A value whose maps, which are lists of pairs, are sorted."""
-    if isinstance(value, dict):
-        return {name: _in_one_order(part) for name, part in value.items()}
-    if not isinstance(value, list):
-        return value
-    parts = [_in_one_order(part) for part in value]
-    return sorted(parts, key=repr) if parts and isinstance(parts[0], tuple) else parts
+    return repr(in_one_order(one)) == repr(in_one_order(other))

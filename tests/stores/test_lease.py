@@ -17,7 +17,7 @@ import pytest
 
 from everview.catalog import EPOCH, Epoch
 from everview.errors import Superseded
-from everview.operators.base import State
+from everview.state import State
 from everview.stores.base import WORK
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.lease import locked

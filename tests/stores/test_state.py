@@ -16,7 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everview.errors import Damaged, Superseded
-from everview.operators.base import MemoryState, State
+from everview.operators.base import MemoryState
+from everview.state import State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.shard import EmbeddedShard
 from everview.stores.embedded.state import ShardState

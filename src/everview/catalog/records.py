@@ -231,32 +231,29 @@ class Changes:
         return cls(tuple((epoch, number) for epoch, number in document["epochs"]))
 
 
+class _Flat:
+    """A record whose fields are its document as they are."""
+
+    def to_document(self) -> Document:
+        return dict(vars(self))
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        return cls(**document)
+
+
 @dataclass(frozen=True)
-class Waiting:
+class Waiting(_Flat):
     """Why no view can be brought up to date: the engine fails."""
 
     why: str
 
-    def to_document(self) -> Document:
-        return {"why": self.why}
-
-    @classmethod
-    def from_document(cls, document: Document) -> Self:
-        return cls(document["why"])
-
 
 @dataclass(frozen=True)
-class PinLimit:
+class PinLimit(_Flat):
     """How many seconds old a pin may become."""
 
     max_age: float
-
-    def to_document(self) -> Document:
-        return {"max_age": self.max_age}
-
-    @classmethod
-    def from_document(cls, document: Document) -> Self:
-        return cls(document["max_age"])
 
 
 @dataclass(frozen=True)
@@ -274,32 +271,18 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Unsynced:
+class Unsynced(_Flat):
     """The boot of the machine in which state was written that may not be on the device yet."""
 
     boot: str
 
-    def to_document(self) -> Document:
-        return {"boot": self.boot}
-
-    @classmethod
-    def from_document(cls, document: Document) -> Self:
-        return cls(document["boot"])
-
 
 @dataclass(frozen=True)
-class LeaseRecord:
+class LeaseRecord(_Flat):
     """How many maintainers took over, and whether what earlier ones may still do is shut out."""
 
     token: int = 1
     fenced: bool = True
-
-    def to_document(self) -> Document:
-        return {"token": self.token, "fenced": self.fenced}
-
-    @classmethod
-    def from_document(cls, document: Document) -> Self:
-        return cls(document["token"], document["fenced"])
 
 
 def _positions_to_json(positions: Positions) -> Document:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from everview.advice import how_to_maintain
-from everview.catalog import EPOCH, NO_EPOCH, Positions
+from everview.catalog import Positions
 from everview.engines.engine import Engine, Query
 from everview.errors import NotLoaded
 from everview.plan.nodes import Node, Project, TopK
@@ -120,7 +120,7 @@ def _pinned(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
         raise NotLoaded(f"view {view.name} has no rows to verify; it is {view.status}: {remedy}")
     with closing(store.pins.pin([view.name], [])) as pin:
         pinned = View(pin, view.name)
-        positions = pinned.positions or (pin.catalog.get(EPOCH) or NO_EPOCH).positions
+        positions = pinned.positions or pin.catalog.epoch.positions
         return pinned.epoch, {t: positions[t] for t in view.tables}, pinned.to_arrow()
 
 
@@ -130,16 +130,16 @@ def _rows(table: pa.Table) -> list[Row]:
 
 
 def _cell(value: Any) -> str:
-    return str(_in_one_order(value) if isinstance(value, list | dict) else value)
+    return str(in_one_order(value) if isinstance(value, list | dict) else value)
 
 
-def _in_one_order(value: Any) -> Any:
+def in_one_order(value: Any) -> Any:
     """A nested value whose maps, which are lists of pairs, are sorted."""
     if isinstance(value, dict):
-        return {name: _in_one_order(part) for name, part in value.items()}
+        return {name: in_one_order(part) for name, part in value.items()}
     if not isinstance(value, list | tuple):
         return value
-    parts = list(map(_in_one_order, value))
+    parts = list(map(in_one_order, value))
     is_map = isinstance(value, list) and all(isinstance(part, tuple) for part in value)
     return sorted(parts, key=str) if is_map else parts
 

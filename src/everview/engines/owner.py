@@ -51,24 +51,23 @@ class Engines:
         """The engine of a name; None stands for the own one."""
         if name is None or name == self._own_name:
             return self.own
-        with self._starting:
-            if name not in self._started:
-                from everview.engines.engine import start
-
-                self._started[name] = start(name)
-            return self._started[name]
+        return self._another(name)
 
     @property
     def planner(self) -> Engine:
         """Apache Spark in this process: its optimizer plans views, whoever runs them."""
         if self._own_name == "spark" and self.own.has_optimizer:
             return self.own
+        return self._another("spark")
+
+    def _another(self, name: str) -> Engine:
+        """An engine beside the own one."""
         with self._starting:
-            if "spark" not in self._started:
+            if name not in self._started:
                 from everview.engines.engine import start
 
-                self._started["spark"] = start("spark")
-            return self._started["spark"]
+                self._started[name] = start(name)
+            return self._started[name]
 
     def interrupt(self) -> bool:
         """End what the own engine evaluates; False if there is nothing that could be ended."""

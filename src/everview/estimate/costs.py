@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from everview.catalog import CONSTANTS, EPOCH, NO_EPOCH, VIEWS, ViewRecord
+from everview.catalog import CONSTANTS, VIEWS, ViewRecord
 from everview.engines.engine import Engine
 from everview.estimate.sampler import Sampler
 from everview.explain.work import recent_changes
@@ -61,7 +61,7 @@ def rates_of(store: Store, tables: Iterable[str]) -> Rates:
     names = sorted(tables)
     counts, epochs = recent_changes(store, names)
     rows = {table: sum(region.rows for region in store.status(table)) for table in names}
-    epoch = store.catalog.get(EPOCH) or NO_EPOCH
+    epoch = store.catalog.epoch
     followed = [table for table in names if table in epoch.positions]
     known = sum(rows[table] for table in followed)
     often = sum(counts.values()) / known if epochs and known else 1.0

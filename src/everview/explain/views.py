@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everview.catalog import EPOCH, NO_EPOCH, VIEWS, ViewRecord
+from everview.catalog import VIEWS, ViewRecord
 from everview.catalog.records import ROWS
 from everview.explain.plan import Document, explain
 from everview.plan.nodes import Node
@@ -43,5 +43,5 @@ def explain_view(store: Reader, view: ViewRecord) -> Document:
 
 def epoch_of(store: Reader, view: ViewRecord) -> int:
     """The newest committed epoch, or the last before the view was stopped."""
-    committed = (store.catalog.get(EPOCH) or NO_EPOCH).number
+    committed = store.catalog.epoch.number
     return committed if view.stopped_at is None else min(committed, view.stopped_at)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from everview.catalog import EPOCH, NO_EPOCH
 from everview.engines.engine import Engine
 from everview.errors import PASSING, SECONDS_BETWEEN_TRIES
 from everview.freshness import oldest_pending
@@ -49,7 +48,7 @@ class BackgroundMaintainer(Watcher):
         """Until the block ends; then as long as there are changes from before its end."""
         if not self._ending.is_set():
             return True
-        epoch = self._store.catalog.get(EPOCH) or NO_EPOCH
+        epoch = self._store.catalog.epoch
         oldest = oldest_pending(self._store, epoch.positions)
         return self._ended is not None and oldest is not None and oldest <= self._ended
 

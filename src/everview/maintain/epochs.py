@@ -97,7 +97,7 @@ def _run_or_stop(maintainer: Maintainer, views: list[ViewRecord], step: Step) ->
     try:
         tries = 1 if len(views) > 1 else UNKNOWN_TRIES
         states = {i: state for view in views for i, state in view.operators.items()}
-        maintainer.ran(lambda programs: programs.run(views, step, states), tries)
+        maintainer.run(lambda programs: programs.run(views, step, states), tries)
     except FAILURES:
         for view in views:
             _run_alone_or_stop(maintainer, view, step)
@@ -106,6 +106,6 @@ def _run_or_stop(maintainer: Maintainer, views: list[ViewRecord], step: Step) ->
 def _run_alone_or_stop(maintainer: Maintainer, view: ViewRecord, step: Step) -> None:
     states = view.operators
     try:
-        maintainer.ran(lambda programs: programs.run([view], step, states), 1)
+        maintainer.run(lambda programs: programs.run([view], step, states), 1)
     except FAILURES as error:
         maintainer.stop(view, step, maintainer.reason(view, step, states, error))

@@ -11,7 +11,6 @@ from typing import Any
 
 from everview.catalog import (
     EPOCH,
-    NO_EPOCH,
     REPLACEMENTS,
     VIEWS,
     Epoch,
@@ -92,7 +91,7 @@ def _load(
     new = view
     view, step, load = _prepared(maintainer, new, beside, beside_rows)
     try:
-        maintainer.ran(lambda programs: programs.load(view, step, load))
+        maintainer.run(lambda programs: programs.load(view, step, load))
     except FAILURES as error:
         if isinstance(error, Damaged) and beside_rows and load.kept:
             return _load(maintainer, root, new, beside, beside_rows=False)
@@ -114,7 +113,7 @@ def _prepared(
     store, token = maintainer.store, maintainer.token
     live = [one for one in store.catalog.all(VIEWS).values() if one.is_live]
     followed = tables_of([*live, *beside])
-    epoch = store.catalog.get(EPOCH) or NO_EPOCH
+    epoch = store.catalog.epoch
     number, positions, now = max(epoch.number, FIRST), dict(epoch.positions), time_now()
     if positions_at(store, positions, followed, now) != positions:
         now = epoch.time  # changes came since the last epoch
@@ -169,7 +168,7 @@ def _rows_of(view: ViewRecord, lie_by_columns: bool) -> tuple[str, Kept] | None:
 
 def _put_in_place(maintainer: Maintainer, views: list[ViewRecord]) -> None:
     """Let readers see views that were loaded, in place of those that they replace."""
-    epoch = (maintainer.store.catalog.get(EPOCH) or NO_EPOCH).number
+    epoch = maintainer.store.catalog.epoch.number
     changes: dict[Key[Any], Record | None] = {}
     for view in views:
         changes[VIEWS[view.name]] = view.live(epoch)

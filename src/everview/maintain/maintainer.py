@@ -40,10 +40,10 @@ class Maintainer:
         """The work of an epoch, or of a load; all views have the shards of one."""
         return Step(self.store.address, view.shards, self.token, epoch, start, end)
 
-    def ran(self, work: Callable[[Programs], int], unknown_tries: int = UNKNOWN_TRIES) -> None:
+    def run(self, work: Callable[[Programs], int], unknown_tries: int = UNKNOWN_TRIES) -> None:
         """Do work on the engine, again if the engine fails, and count the view rows it touched."""
-        again = run_again(self.engine, lambda: work(self.engine.programs), unknown_tries)
-        self.report.rows += again
+        engine = self.engine
+        self.report.rows += run_again(engine, lambda: work(engine.programs), unknown_tries)
 
     def stop(self, view: ViewRecord, step: Step, what: str) -> None:
         """Leave a view as it was before a step, and say why."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from everview.catalog import EPOCH, INTENT, NO_EPOCH, UNSYNCED, VIEWS, Epoch
+from everview.catalog import EPOCH, INTENT, UNSYNCED, VIEWS, Epoch
 from everview.errors import WriteError
 from everview.maintain.cut import time_now
 from everview.stores.base import RecordChanges, Store
@@ -19,7 +19,7 @@ def recover(store: Store, token: int) -> str | None:
     say why."""
     if not store.states.is_suspect:
         return None
-    epoch = store.catalog.get(EPOCH) or NO_EPOCH
+    epoch = store.catalog.epoch
     lost = [f"; {what}" for what in ahead_of_logs(store, epoch).values()]
     views = {key: view.anew() for key, view in store.catalog.all(VIEWS).items()}
     nothing: RecordChanges = {EPOCH: replace(epoch, positions={}), INTENT: None, UNSYNCED: None}
@@ -47,7 +47,7 @@ def ahead_of_logs(store: Store, epoch: Epoch) -> dict[str, str]:
 
 def settle_if_quiet(store: Store, token: int) -> None:
     """Sync all state if the last epoch was a while ago; if that fails, the status tells."""
-    epoch = store.catalog.get(EPOCH) or NO_EPOCH
+    epoch = store.catalog.epoch
     if time_now() - epoch.time > QUIET_SECONDS * 1e6:
         with suppress(WriteError):
             store.states.settle(token)

@@ -23,10 +23,11 @@ from everview.functions.arithmetic import sums
 from everview.functions.base import StateColumn
 from everview.functions.count import COUNT
 from everview.operators.bags import whole
-from everview.operators.base import Operator, State
+from everview.operators.base import Operator
 from everview.operators.values import Values
 from everview.plan.nodes import Aggregate, Call
 from everview.schema import Column, has_floats
+from everview.state import State
 
 _Given = tuple[str, str | None, bool]
 

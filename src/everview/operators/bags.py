@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from everview.codec.buffers import GOLDEN, ascending, one_batch
 from everview.codec.rows import BareCodec, join
 from everview.delta import weights_of
-from everview.operators.base import State
 from everview.schema import Column
+from everview.state import State
 
 
 class BagRows:

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from everview.delta import WEIGHT, weights_of, without_zeros
 from everview.errors import Damaged, TooManyRows
 from everview.operators.bags import Bagged
-from everview.operators.base import SEVERAL, Operator, State
+from everview.operators.base import SEVERAL, Operator
 from everview.operators.sides import Side, untagged
 from everview.plan.nodes import Join
+from everview.state import State
 
 LEFT, RIGHT = 0, 1
 MOST_PAIRS = 20_000_000

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from everview.codec.groups import GroupCodec
 from everview.operators.bags import Bagged, BagRows, bagged, no_rows
-from everview.operators.base import State
 from everview.schema import Column, has_floats
+from everview.state import State
 
 
 @dataclass(frozen=True)

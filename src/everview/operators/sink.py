@@ -17,8 +17,8 @@ from everview.codec.rows import BareCodec, join
 from everview.delta import rows_of
 from everview.errors import Damaged
 from everview.operators.bags import Bagged, BagRows, bagged
-from everview.operators.base import State
 from everview.schema import Column
+from everview.state import State
 
 COUNT = "_count"
 _GONE = b"gone"

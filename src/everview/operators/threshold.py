@@ -13,8 +13,9 @@ from everview.codec import KeyCodec
 from everview.delta import weighted, weights_of
 from everview.errors import TooManyRows
 from everview.operators.bags import BagRows, bagged, whole
-from everview.operators.base import SEVERAL, Operator, State
+from everview.operators.base import SEVERAL, Operator
 from everview.plan.nodes import Threshold
+from everview.state import State
 
 _SCALAR = b"scalar"
 _NULL, _VALUE = b"\0", b"\1"  # a scalar's row in the state: no value, or one after it

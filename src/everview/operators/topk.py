@@ -14,9 +14,10 @@ from everview.codec.buffers import binary_array, data_of, offsets_of
 from everview.delta import weighted
 from everview.errors import Damaged
 from everview.operators.bags import Bagged, BagRows, bagged
-from everview.operators.base import Operator, State
+from everview.operators.base import Operator
 from everview.plan.nodes import Order, TopK
 from everview.schema import Column, is_variable
+from everview.state import State
 
 LONG = 495
 _EMPTY = pa.scalar(b"", pa.binary())

@@ -8,9 +8,10 @@ import pyarrow as pa
 from everview.codec.groups import GroupCodec
 from everview.delta import WEIGHT, weighted, weights_of
 from everview.operators.bags import BagRows, bagged
-from everview.operators.base import Operator, State
+from everview.operators.base import Operator
 from everview.operators.sides import Side
 from everview.plan.nodes import Replace, Touched
+from everview.state import State
 
 
 class TouchedOperator(Operator):

@@ -12,8 +12,8 @@ from everview.codec import KeyCodec
 from everview.codec.groups import GroupCodec
 from everview.delta import weighted
 from everview.operators.bags import bagged
-from everview.operators.base import State
 from everview.schema import Column
+from everview.state import State
 
 Event = tuple[np.ndarray, np.ndarray]
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from everview.delta import WEIGHT, weighted
-from everview.operators.base import MemoryState, Operator, State
+from everview.operators.base import MemoryState, Operator
 from everview.operators.registry import operator_for
 from everview.operators.sink import ViewSink
 from everview.operators.touched import ReplaceOperator
@@ -33,6 +33,7 @@ from everview.programs.memory import tidied
 from everview.programs.step import Step, Task
 from everview.programs.turns import in_turn, turn
 from everview.schema import Column, is_nested
+from everview.state import State
 from everview.stores import shared_store
 from everview.stores.base import Shard
 from everview.stores.base.states import CountedState

@@ -7,7 +7,7 @@ as someone reads it). Every store runs the same behaviour suite (tests/stores/te
 
 from everview.stores.base.catalog import Catalog, CatalogReader, RecordChanges
 from everview.stores.base.leases import ASIDE_SECONDS, LEASE_SECONDS, RUN, WORK, Leases
-from everview.stores.base.pins import MAX_AGE, PinnedStore, PinNote, Pins
+from everview.stores.base.pins import MAX_AGE, PinnedCatalog, PinnedStore, PinNote, Pins
 from everview.stores.base.reader import Reader
 from everview.stores.base.states import SUSPECT, Shard, StateReader, States
 from everview.stores.base.store import Abilities, Compaction, Space, Store
@@ -47,6 +47,7 @@ __all__ = [
     "LogRange",
     "Observer",
     "PinNote",
+    "PinnedCatalog",
     "PinnedStore",
     "Pins",
     "Reader",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from everview.catalog import Key, Kind, Record
+from everview.catalog import EPOCH, NO_EPOCH, Epoch, Key, Kind, Record
 
 R = TypeVar("R", bound=Record)
 RecordChanges = Mapping[Key[Any], Record | None]
@@ -22,6 +22,11 @@ class CatalogReader(ABC):
     @abstractmethod
     def all(self, kind: Kind[R]) -> dict[Key[R], R]:
         """All records of a kind, in the order of their keys."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """The committed epoch; `NO_EPOCH` if there is none."""
+        return self.get(EPOCH) or NO_EPOCH
 
 
 class Catalog(CatalogReader):

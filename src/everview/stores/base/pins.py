@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from everview.catalog import Key, Kind, Record
+from everview.stores.base.catalog import CatalogReader
 from everview.stores.base.reader import Reader
 
+R = TypeVar("R", bound=Record)
 MAX_AGE = 10**6  # seconds, which a clock can wait
 
 
@@ -20,6 +24,19 @@ class PinNote:
     epoch: int
     since: float
     max_age: float | None
+
+
+class PinnedCatalog(CatalogReader):
+    """Records as they were when they were pinned."""
+
+    def __init__(self, records: Mapping[Key[Any], Any]) -> None:
+        self._records = records
+
+    def get(self, key: Key[R]) -> R | None:
+        return self._records.get(key)
+
+    def all(self, kind: Kind[R]) -> dict[Key[R], R]:
+        return {key: record for key, record in self._records.items() if key.kind == kind}
 
 
 class PinnedStore(Reader):

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
+from everview.state import State
 from everview.stores.work import ShardWork, Tally
 
 SUSPECT = (
@@ -26,30 +27,10 @@ SUSPECT = (
 )
 
 
-class CountedState(Protocol):
-    """A shard's state inside of one step: values by key, and bags of rows by key, as operators ask
-    for them (`everview.operators.base.State` says what each gives), and a tally of what they did.
-    """
+class CountedState(State, Protocol):
+    """A shard's state inside of one step, with a tally of what was done to it."""
 
     tally: Tally
-
-    def get_many(self, keys: list[bytes]) -> list[bytes]: ...
-
-    def put_many(self, keys: list[bytes], values: list[bytes]) -> None: ...
-
-    def has_bags(self) -> bool: ...
-
-    def get_bags(self, keys: list[bytes]) -> tuple[Any, list[bytes], Any]: ...
-
-    def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None: ...
-
-    def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]: ...
-
-    def first(self, key: bytes, last: bool = False) -> bytes | None: ...
-
-    def scan_bags(
-        self, start: bytes = b"", stop: bytes | None = None
-    ) -> Iterator[tuple[bytes, bytes, int]]: ...
 
 
 Work = Callable[[CountedState], pa.Table]

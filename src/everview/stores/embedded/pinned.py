@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import pyarrow as pa
 
-from everview.catalog import EPOCH, NO_EPOCH, UNSYNCED, VIEWS, Key, Kind, Positions, Record
+from everview.catalog import UNSYNCED, VIEWS, Positions
 from everview.errors import (
     DatabaseError,
     EverviewError,
@@ -28,7 +28,7 @@ from everview.errors import (
     ReadOnly,
     TableNotFound,
 )
-from everview.stores.base import SUSPECT, CatalogReader, PinnedStore, StateReader
+from everview.stores.base import SUSPECT, PinnedCatalog, PinnedStore, StateReader
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.layout import Layout
 from everview.stores.embedded.reading import EmbeddedReader
@@ -41,20 +41,6 @@ if TYPE_CHECKING:
     from everview.stores.embedded.store import EmbeddedStore
 
 PATIENCE = 60.0
-R = TypeVar("R", bound=Record)
-
-
-class PinnedCatalog(CatalogReader):
-    """Records as they were when they were pinned."""
-
-    def __init__(self, records: Mapping[Key[Any], Any]) -> None:
-        self._records = records
-
-    def get(self, key: Key[R]) -> R | None:
-        return self._records.get(key)
-
-    def all(self, kind: Kind[R]) -> dict[Key[R], R]:
-        return {key: record for key, record in self._records.items() if key.kind == kind}
 
 
 class PinnedStates(StateReader):
@@ -104,7 +90,7 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
         if is_of_another_boot(records.get(UNSYNCED)):
             raise NotLoaded(SUSPECT)
         self._catalog = PinnedCatalog(records)
-        epoch = self._catalog.get(EPOCH) or NO_EPOCH
+        epoch = self._catalog.epoch
         try:
             shards = {
                 (view.rows, number): self._held(

@@ -15,6 +15,7 @@ import lmdb
 import numpy as np
 
 from everview.errors import Damaged
+from everview.state import Bag
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
 from everview.stores.embedded.sealed import (
     COUNT,
@@ -36,7 +37,6 @@ _LONG_ROW = LONGEST - DIGEST - _TAILS[1]
 _READ = 8192
 _PATIENCE = 30.0  # seconds
 T = TypeVar("T")
-Bag = tuple[np.ndarray, list[bytes], np.ndarray]
 
 
 class ShardState:

@@ -185,13 +185,7 @@ class EmbeddedStore(EmbeddedReader, Store):
                 f"{layout.schema.regions - 1}"
             )
         path = os.path.join(layout.directory, str(number))
-        environment = self._regions.get(path)
-        if environment is None:
-            with self._lock:
-                if path not in self._regions:
-                    self._regions[path] = self._acquire(path, region.DATABASES)
-                environment = self._regions[path]
-        return Region(layout, number, environment)
+        return Region(layout, number, self.environment(path, region.DATABASES))
 
     def create_table(self, schema: TableSchema) -> None:
         check_visible("table", schema.name)
@@ -328,10 +322,13 @@ class EmbeddedStore(EmbeddedReader, Store):
     def environment(self, path: str, names: tuple[str, ...], create: bool = False) -> Environment:
         """The environment of a region or a shard, open as long as the store is."""
         self._check_process()
-        with self._lock:
-            if path not in self._regions:
-                self._regions[path] = self._acquire(path, names, create)
-            return self._regions[path]
+        environment = self._regions.get(path)
+        if environment is None:
+            with self._lock:
+                if path not in self._regions:
+                    self._regions[path] = self._acquire(path, names, create)
+                environment = self._regions[path]
+        return environment
 
     def environment_to_copy(self, path: str, names: tuple[str, ...]) -> Environment:
         """The same, to be read and released by who asks."""
