@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
+from everview.batch import Batch, Limit
 from everview.catalog import PIN_LIMIT, VIEWS, PinLimit
 from everview.closing import Closing
 from everview.engines.owner import Engines
@@ -231,6 +232,7 @@ class Database(Closing):
         engine: EngineName | None = None,
         watch: Watcher | None = None,
         lease: float = LEASE_SECONDS,
+        batch: Batch | Limit | Iterable[Limit] | None = None,
     ) -> Report:
         """Load new views, and bring all views up to date with their tables.
 
@@ -238,10 +240,13 @@ class Database(Closing):
         process maintains the views now, this call waits. If that process gives no sign of life for
         `lease` seconds, this one takes over, and the store refuses further writes of the other.
         `watch` is called at each step.
+
+        `batch` limits an epoch: 50_000 changes, '64MB', or '1s' for the changes of one second; a
+        list has several limits. Small batches show changes sooner, large ones take less work.
         """
         from everview.maintain.run import maintain
 
-        return maintain(self.store, self.engines.named(engine), watch, lease)
+        return maintain(self.store, self.engines.named(engine), watch, lease, Batch.of(batch))
 
     @contextmanager
     def running(
@@ -257,15 +262,19 @@ class Database(Closing):
             yield lambda: self.store.leases.token == token
 
     def maintainer(
-        self, every: float = 0.2, engine: EngineName | None = None
+        self,
+        every: float = 0.2,
+        engine: EngineName | None = None,
+        batch: Batch | Limit | Iterable[Limit] | None = None,
     ) -> BackgroundMaintainer:
         """Maintain the views in a background thread: `with db.maintainer(every=0.2): ...`
 
-        When the block ends, the views show all changes that were made in it.
+        When the block ends, the views show all changes that were made in it. `batch` limits an
+        epoch, as in `maintain`.
         """
         from everview.maintain.background import BackgroundMaintainer
 
-        return BackgroundMaintainer(self.store, self.engines.named(engine), every)
+        return BackgroundMaintainer(self.store, self.engines.named(engine), every, Batch.of(batch))
 
     @overload
     def explain(self, view: str, json: Literal[False] = False, analyze: bool = False) -> str: ...

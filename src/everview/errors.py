@@ -41,6 +41,7 @@
     │   ├── TooManyRows         EV605
     │   └── OutOfReach          EV606
     └── EngineFailed            EV700
+        └── OutOfMemory         EV701
 
 A message says what happened, where, and what to do about it. A code never changes its meaning.
 """
@@ -313,6 +314,14 @@ class EngineFailed(EverviewError):
 
 
 # Failures that may pass by themselves: the disk has room again, or the engine works again.
+
+
+class OutOfMemory(EngineFailed):
+    """The engine has less memory than a job takes."""
+
+    code = "EV701"
+
+
 PASSING = (StoreFull, EngineFailed)
 SECONDS_BETWEEN_TRIES = 2.0
 

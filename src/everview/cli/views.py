@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,11 +14,12 @@ import click
 
 import everview
 from everview import LEASE_SECONDS
+from everview.batch import Batch
 from everview.cli.interrupting import INTERRUPTED
 from everview.cli.live import Finishing, LiveLine, interruptible
 from everview.cli.output import Seconds
 from everview.cli.waiting import waiting_for
-from everview.errors import PASSING, SECONDS_BETWEEN_TRIES, Damaged, NotLoaded
+from everview.errors import PASSING, SECONDS_BETWEEN_TRIES, Damaged, DataError, NotLoaded
 from everview.explain.plan import WIDTH, as_text
 
 if TYPE_CHECKING:
@@ -27,8 +29,16 @@ NO_VIEWS = "there are no views yet; create one with CREATE MATERIALIZED VIEW"
 DIVERGES = 3
 SHOWN = 10
 _NARROWEST = 80
+Maintain = Callable[[], "Report"]
 ENGINE = click.Choice(["spark", "sail"])
 _SECONDS = Seconds(min=0)
+
+
+def _limits(ctx: click.Context, option: click.Parameter, limits: tuple[str, ...]) -> Batch:
+    try:
+        return Batch.of(limits)
+    except DataError as error:
+        raise click.BadParameter(str(error), ctx, option) from None
 
 
 @click.command()
@@ -49,7 +59,15 @@ _SECONDS = Seconds(min=0)
     show_default=True,
     help="Take over from a maintainer that gives no sign of life for so many seconds.",
 )
-def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
+@click.option(
+    "--batch",
+    callback=_limits,
+    multiple=True,
+    metavar="LIMIT",
+    help="The most that an epoch may have: 50000 changes, 64MB, or the changes of 1s. "
+    "Give it again for another limit.",
+)
+def run(db: str, once: bool, engine: str, every: float, lease: float, batch: Batch) -> None:
     """Maintain the views of DB: load new views, then follow the changes of the tables.
 
     The command shows each epoch: the number of changes, the view rows that they touched, the lag
@@ -67,45 +85,49 @@ def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
       everview init shop.ev
       everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
       everview run shop.ev --once --engine sail
+      everview run shop.ev --once --batch 50000 --batch 1s
     """
     live = LiveLine()
     with everview.open(db, engine=engine) as database:  # type: ignore[arg-type]
         try:
-            work = _once if once else partial(_follow, every=every)
-            interruptible(lambda: work(database, live, lease), live.finish)
+            maintain = partial(database.maintain, watch=live, lease=lease, batch=batch)
+            work = _once if once else partial(_follow, every=every, lease=lease)
+            interruptible(lambda: work(database, live, maintain), live.finish)
         finally:
             live.end()
     if live.finishing.is_set():
         sys.exit(INTERRUPTED)
 
 
-def _once(database: everview.Database, live: LiveLine, lease: float) -> None:
+def _once(database: everview.Database, live: LiveLine, maintain: Maintain) -> None:
     if not database.views:
         live.say(NO_VIEWS)
-    elif _is_idle(_maintain(database, live, lease)):
+    elif _is_idle(_maintain(live, maintain)):
         live.say("nothing is pending")
 
 
-def _follow(database: everview.Database, live: LiveLine, lease: float, every: float) -> None:
+def _follow(
+    database: everview.Database, live: LiveLine, maintain: Maintain, every: float, lease: float
+) -> None:
     live.show("starting the engine ...")
     assert database.engine  # start it now, so that it is ready after a wait
     with suppress(Finishing):
         while not live.finishing.is_set():
             with database.running(live, lease) as is_current:
                 try:
-                    if _is_idle(_maintain(database, live, lease)):
+                    if _is_idle(_maintain(live, maintain)):
                         live.note("nothing is pending; waiting for changes (Ctrl-C ends)")
                     while is_current() and not live.finishing.wait(every):
-                        database.maintain(watch=live, lease=lease)
+                        maintain()
                 except PASSING as error:
                     live.warn(f"{error}; trying again every {SECONDS_BETWEEN_TRIES:g} s")
                     live.finishing.wait(SECONDS_BETWEEN_TRIES)
     live.say("stopped; the next run continues from here")
 
 
-def _maintain(database: everview.Database, live: LiveLine, lease: float) -> Report:
+def _maintain(live: LiveLine, maintain: Maintain) -> Report:
     live.show("starting the engine ...")
-    return database.maintain(watch=live, lease=lease)
+    return maintain()
 
 
 def _is_idle(report: Report) -> bool:

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.errors import PySparkException
 
-from everview.errors import EngineFailed, EverviewError
+from everview.errors import EngineFailed, EverviewError, OutOfMemory
 
 if TYPE_CHECKING:
     from everview.engines.engine import Engine
 
 TRIES = 3
 UNKNOWN_TRIES = 2
-_OF_THE_ENGINE = re.compile(
+_OF_MEMORY = re.compile(
     r"OutOfMemoryError|MemoryError|Java heap space|GC overhead limit|Cannot allocate memory"
-    r"|ResourcesExhausted|Resources exhausted|unable to create (new )?native thread"
+    r"|ResourcesExhausted|Resources exhausted|memory allocation of \d+ bytes failed"
+)
+_OF_THE_ENGINE = re.compile(
+    rf"{_OF_MEMORY.pattern}|unable to create (new )?native thread"
     r"|No space left on device|Too many open files"
     r"|Python worker (exited unexpectedly|failed to connect back)|worker crashed"
     r"|ExecutorLostFailure|executor (lost|heartbeat timed out)|FetchFailed|Failed to connect to /"
@@ -44,11 +47,16 @@ def cause(text: str) -> str:
     return found[1] if found else ""
 
 
-def engine_failed(name: str, error: Exception) -> EngineFailed:
+def why_failed(error: BaseException) -> str:
+    """What an engine failed with, in one line."""
     lines = (cause(str(error)) or str(error)).strip().splitlines()
-    why = lines[0] if lines else type(error).__name__
-    return EngineFailed(
-        f"the engine {name} failed several times: {why.rstrip('.')}. Nothing is lost: views "
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+def engine_failed(name: str, error: Exception) -> EngineFailed:
+    kind = OutOfMemory if _OF_MEMORY.search(f"{type(error).__name__}: {error}") else EngineFailed
+    return kind(
+        f"the engine {name} failed several times: {why_failed(error)}. Nothing is lost: views "
         "wait, and the next `everview run` or db.maintain() tries again"
     )
 

@@ -111,6 +111,8 @@ def _local_settings(directory: Path) -> dict[str, str]:
     return {
         # a task whose Python worker was killed, say, is run again, as on a cluster
         "spark.master": "local[*,4]",
+        # a row may take more memory than there is; its task fails, and Spark must not end with it
+        "spark.executor.killOnFatalError.depth": "0",
         "spark.app.name": "everview",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

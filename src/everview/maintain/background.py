@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
+from everview.batch import USUAL, Batch
 from everview.engines.engine import Engine
 from everview.errors import PASSING, SECONDS_BETWEEN_TRIES
 from everview.freshness import oldest_pending
@@ -28,10 +29,13 @@ class BackgroundMaintainer(Watcher):
     why.
     """
 
-    def __init__(self, store: Store, engine: Engine, every: float = 0.2) -> None:
+    def __init__(
+        self, store: Store, engine: Engine, every: float = 0.2, batch: Batch = USUAL
+    ) -> None:
         self._store = store
         self._engine = engine
         self._every = every
+        self._batch = batch
         self._ending = threading.Event()
         self._ended: datetime | None = None
         self._thread = threading.Thread(target=self._run, name="everview maintainer", daemon=True)
@@ -87,7 +91,7 @@ class BackgroundMaintainer(Watcher):
             self.error = error
 
     def _maintain(self) -> None:
-        maintain(self._store, self._engine, self)
+        maintain(self._store, self._engine, self, batch=self._batch)
         self.error = None
 
     def __enter__(self) -> Self:

@@ -6,25 +6,30 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from everview.batch import Batch
 from everview.catalog import Positions, ViewRecord
 from everview.freshness import oldest_pending
 from everview.stores.base import Store
 
-MOST_CHANGES = 500_000
-MOST_BYTES = 512 << 20  # of their images
 _SHORT = 1000  # µs
 
 
-def cut(store: Store, start: Positions, views: Iterable[ViewRecord]) -> tuple[Positions, int]:
-    """How far the epoch goes, and the time of that: now, or as far as one epoch may.
+def cut(
+    store: Store, start: Positions, views: Iterable[ViewRecord], batch: Batch
+) -> tuple[Positions, int]:
+    """How far the epoch goes, and the time of that: now, or as far as the batch allows.
 
     Of the tables that views of consistency 'complete' read, it has the oldest change alone; and of
     those that some view reads together with them, what was made until then.
     """
     used = {table for view in views for table in view.tables}
     now = time_now()
+    if batch.seconds is not None and (oldest := oldest_pending(store, used, start)):
+        first = _micros(oldest)
+        if first <= now:  # else the clock was set back
+            now = min(now, first + round(batch.seconds * 1e6))
     end = positions_at(store, start, used, now)
-    is_too_much = _measure(store, start, end)
+    is_too_much = _measure(store, start, end, batch)
     if is_too_much(end):
         oldest = oldest_pending(store, used)
         assert oldest is not None
@@ -81,16 +86,18 @@ def _read_together(views: Iterable[ViewRecord], tables: set[str]) -> set[str]:
         found = wider
 
 
-def _measure(store: Store, start: Positions, end: Positions) -> Callable[[Positions], bool]:
-    """Tells of an end up to this one whether there is more until there than an epoch may have; of
-    bytes, as many as some of the changes have."""
+def _measure(
+    store: Store, start: Positions, end: Positions, batch: Batch
+) -> Callable[[Positions], bool]:
+    """Tells of an end up to this one whether there is more until there than a batch may have. The
+    number of bytes is that of some of the changes, scaled up."""
     places = [(t, r) for t in start for r in start[t] if end[t][r] > start[t][r]]
     bytes_ = {(t, r): store.bytes_of_changes(t, r, start[t][r], end[t][r]) for t, r in places}
 
     def is_too_much(end: Positions) -> bool:
         changes = {(t, r): end[t][r] - start[t][r] for t, r in places}
         size = sum(bytes_[place] * number for place, number in changes.items())
-        return sum(changes.values()) > MOST_CHANGES or size > MOST_BYTES
+        return sum(changes.values()) > batch.changes or size > batch.bytes
 
     return is_too_much
 

@@ -6,7 +6,8 @@ import time
 
 from everview.catalog import EPOCH, INTENT, REPLACEMENTS, VIEWS, Epoch, Positions, ViewRecord
 from everview.catalog.records import NEW
-from everview.engines.failures import UNKNOWN_TRIES
+from everview.engines.failures import UNKNOWN_TRIES, why_failed
+from everview.errors import OutOfMemory
 from everview.explain.work import with_changes
 from everview.freshness import age_of, oldest_pending
 from everview.maintain.cut import cut
@@ -45,7 +46,7 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
         return False
     start = epoch.positions
     if intent is None or intent.number <= epoch.number:
-        end, now = cut(store, start, views)
+        end, now = cut(store, start, views, maintainer.batch)
         if end == start:
             return False
         intent = Epoch(epoch.number + 1, end, now)
@@ -92,7 +93,9 @@ def _run_or_stop(maintainer: Maintainer, views: list[ViewRecord], step: Step) ->
     """Run an epoch for all views at once; if that fails, whatever the engine throws, one by one,
     and stop those that fail.
 
-    One that fails is tried again before it is stopped: it may have been the engine's fault.
+    One that fails is tried again before it is stopped: it may have been the engine's fault. Where
+    memory does not suffice for all views, those for which it does not suffice alone are stopped;
+    if there is no other, it is the engine that fails.
     """
     try:
         tries = 1 if len(views) > 1 else UNKNOWN_TRIES
@@ -101,6 +104,24 @@ def _run_or_stop(maintainer: Maintainer, views: list[ViewRecord], step: Step) ->
     except FAILURES:
         for view in views:
             _run_alone_or_stop(maintainer, view, step)
+    except OutOfMemory as error:
+        too_large = [view for view in views if not _fits(maintainer, view, step)]
+        if len(too_large) == len(views):
+            raise
+        why = why_failed(error.__cause__ or error)
+        name = maintainer.engine.name
+        for view in too_large:
+            what = f"the engine {name} has too little memory for this view alone: {why}"
+            maintainer.stop(view, step, what)
+
+
+def _fits(maintainer: Maintainer, view: ViewRecord, step: Step) -> bool:
+    """Run an epoch for one view; False if memory does not suffice for it."""
+    try:
+        _run_alone_or_stop(maintainer, view, step)
+    except OutOfMemory:
+        return False
+    return True
 
 
 def _run_alone_or_stop(maintainer: Maintainer, view: ViewRecord, step: Step) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from everview.batch import USUAL, Batch
 from everview.catalog import VIEWS, Positions, ViewRecord
 from everview.engines.engine import Engine
 from everview.engines.failures import UNKNOWN_TRIES, run_again
@@ -35,6 +36,7 @@ class Maintainer:
     engine: Engine
     token: int
     report: Report
+    batch: Batch = USUAL
 
     def step(self, view: ViewRecord, epoch: int, start: Positions | None, end: Positions) -> Step:
         """The work of an epoch, or of a load; all views have the shards of one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 
+from everview.batch import USUAL, Batch
 from everview.catalog import EPOCH, INTENT, NO_EPOCH, VIEWS, WAITING, Waiting
 from everview.catalog.records import NOTED
 from everview.engines.engine import Engine
@@ -29,6 +30,7 @@ def maintain(
     engine: Engine,
     watch: Watcher | None = None,
     lease: float = LEASE_SECONDS,
+    batch: Batch = USUAL,
 ) -> Report:
     """Bring every view up to the newest change; waits while another process does so.
 
@@ -36,17 +38,17 @@ def maintain(
     it waits for its turn again.
     """
     report, begun = Report(watch=watch or Watcher()), time.monotonic()
-    while not _maintain(store, engine, report, lease):
+    while not _maintain(store, engine, report, lease, batch):
         time.sleep(ASIDE_SECONDS)
     report.seconds = time.monotonic() - begun
     return report
 
 
-def _maintain(store: Store, engine: Engine, report: Report, lease: float) -> bool:
+def _maintain(store: Store, engine: Engine, report: Report, lease: float, batch: Batch) -> bool:
     """False if another took over meanwhile, or waits for its turn."""
     with store.leases.held(WORK, lease, report.watch.waiting) as token:
         try:
-            return _run(Maintainer(store, engine, token, report))
+            return _run(Maintainer(store, engine, token, report, batch))
         except EverviewError as error:
             if store.leases.token != token:
                 return False

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import everview as ev
+from everview.batch import Batch
 from everview.engines.engine import Engine
 from everview.maintain import cut, run
 from everview.stores.embedded import log
@@ -111,7 +112,6 @@ def test_more_than_one_epoch_may_have_is_cut_by_time(
 ) -> None:
     create(db, "a", "b")
     db.maintain()
-    monkeypatch.setattr(cut, "MOST_CHANGES", 40)
     monkeypatch.setattr(cut, "_SHORT", 1)
     for n in range(1, 101):
         for name in ("a", "b"):
@@ -126,7 +126,7 @@ def test_more_than_one_epoch_may_have_is_cut_by_time(
                 a, b = last(at, "a"), last(at, "b")
             assert a in (b, b + 1)
 
-    db.maintain(watch=Watch())
+    db.maintain(watch=Watch(), batch=40)
     assert sum(sizes) == 400
     assert len(sizes) >= 6
     assert max(sizes[:5]) <= 40
@@ -147,7 +147,7 @@ def test_beside_a_complete_view_tables_are_as_of_the_change_that_it_shows(tmp_pa
             for table in tables:
                 time.sleep(0.001)
                 table.put({"id": n})
-        while (end := cut.cut(db.store, start, views)[0]) != start:
+        while (end := cut.cut(db.store, start, views, Batch())[0]) != start:
             start = end
             seen.append("".join(str(end[name][0]) for name in "abcd"))
         # d is read by no view that reads any of the others, and need not wait for them
@@ -155,9 +155,8 @@ def test_beside_a_complete_view_tables_are_as_of_the_change_that_it_shows(tmp_pa
 
 
 def test_an_epoch_has_few_changes_if_they_are_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(cut, "MOST_BYTES", 1_000_000)
     with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
         large = db.create_table("large", {"id": "INT", "text": "STRING"}, "id", regions=2)
         small = db.create_table("small", {"id": "INT"}, "id", regions=1)
@@ -167,12 +166,29 @@ def test_an_epoch_has_few_changes_if_they_are_large(
             time.sleep(0.002)
         views = [a_view(tables=("large", "small"))]
         start, sizes = {"large": {0: 0, 1: 0}, "small": {0: 0}}, []
-        while (end := cut.cut(db.store, start, views)[0]) != start:
+        while (end := cut.cut(db.store, start, views, Batch(bytes=1_000_000))[0]) != start:
             sizes.append(sum(end["large"].values()) - sum(start["large"].values()))
             start = end
         assert sum(sizes) == 80
         assert start["small"] == {0: 20_000}
         assert 10 <= min(sizes[:-1]) <= max(sizes) <= 20
+
+
+def test_an_epoch_has_the_changes_of_so_much_time(tmp_path: Path) -> None:
+    with ev.open(tmp_path / "t.ev", create=True, durability="never") as db:
+        tables = [db.create_table(name, {"id": "INT"}, "id", regions=1) for name in "ab"]
+        for n in range(4):
+            for table in tables:
+                table.put({"id": n})
+            time.sleep(0.05)
+        views = [a_view(tables=("a", "b"))]
+        start, ends = {"a": {0: 0}, "b": {0: 0}}, []
+        while (end := cut.cut(db.store, start, views, Batch.of("40ms"))[0]) != start:
+            ends.append((end["a"][0], end["b"][0]))
+            start = end
+        assert ends == [(n, n) for n in (1, 2, 3, 4)]
+        whole, _ = cut.cut(db.store, {"a": {0: 0}, "b": {0: 0}}, views, Batch.of("1 h"))
+        assert whole == {"a": {0: 4}, "b": {0: 4}}
 
 
 @pytest.mark.parametrize("consistency", ["strong", "complete"])
@@ -187,7 +203,7 @@ def test_changes_from_before_the_clock_was_set_back_are_not_waited_for(
             db.table("a").put({"id": 2})
         views = [a_view(tables=("a",), consistency=consistency)]
         start, epochs = {"a": {0: 0}}, 0
-        while (end := cut.cut(db.store, start, views)[0]) != start:
+        while (end := cut.cut(db.store, start, views, Batch())[0]) != start:
             start, epochs = end, epochs + 1
         assert start == {"a": {0: 2}}
         assert epochs == (2 if consistency == "complete" else 1)

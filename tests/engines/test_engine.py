@@ -19,8 +19,7 @@ import everview as ev
 from everview.engines import sessions
 from everview.engines.engine import Engine, readable, start
 from everview.errors import EngineFailed, EngineUnavailable, InvalidSql, SqlError, TableNotFound
-
-from .samples import as_text, table_of_all_types
+from tests.spark.samples import as_text, table_of_all_types
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from everview import Database
 from everview.engines.engine import Engine
 from everview.intake.documents import format_interval
 from everview.spark.source import EverviewDataSource, SailDataSource
-
-from .samples import VALUES, as_text, table_of_all_types
+from tests.spark.samples import VALUES, as_text, table_of_all_types
 
 
 def reader(engine: Engine, db: Database):

@@ -12,7 +12,7 @@ from everview.explain.plan import as_text, explain
 from everview.explain.work import Analysis, OperatorWork
 from everview.plan.nodes import Node, Union
 from everview.stores.work import Work
-from tests.plan.test_explain import JOINED, REVENUE, TOP
+from tests.explain.test_plan import JOINED, REVENUE, TOP
 
 KEY = ("l_order",)
 NONE = Work(0, 0, 0, 0, 0, 0)
