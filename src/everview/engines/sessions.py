@@ -26,7 +26,7 @@ from everview import starting
 from everview.errors import EngineUnavailable
 from everview.programs import workers
 from everview.programs.apart import Processes
-from everview.programs.dialect import is_of_sail
+from everview.programs.dialect import mark_as_sail
 from everview.spark.source import SailDataSource
 
 SETTINGS = {
@@ -48,7 +48,7 @@ def new_session(engine: str, beside: SparkSession | None = None) -> SparkSession
         if beside is not None:
             session = _beside(beside)
             if engine == "sail":
-                is_of_sail(session)
+                mark_as_sail(session)
         else:
             session = _spark() if engine == "spark" else _sail()
     for setting, value in SETTINGS.items():
@@ -167,7 +167,7 @@ def _sail() -> SparkSession:
     # has no more
     session.client.disable_reattachable_execute()
     session.dataSource.register(SailDataSource)
-    is_of_sail(session)
+    mark_as_sail(session)
     # now it listens for Ctrl-C too, and would stop in the middle of what Python still wants to do;
     # unlike signal.signal, this may be called in any thread
     ctypes.pythonapi.PyOS_setsig(signal.SIGINT, interrupted)

@@ -85,7 +85,7 @@ class ReplaceOperator(Operator):
         changed.change(state)
         return weighted(_as(changed.rows.select(schema.names), schema), changed.weights)
 
-    def given(self, rows: list[bytes], counts: list[int]) -> pa.Table:
+    def total_output(self, rows: list[bytes], counts: list[int]) -> pa.Table:
         """What it gave in all, from rows of its state."""
         return weighted(self._rows.decode(rows), np.array(counts, np.int64))
 

@@ -26,7 +26,7 @@ from everview.catalog import (
 from everview.errors import Conflict, InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
 from everview.estimate.costs import costs_for
 from everview.intake.explain import shown
-from everview.maintain.views import alone
+from everview.maintain.views import maintenance_paused
 from everview.parsing import Statement
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
@@ -95,7 +95,7 @@ def _others_waiting(context: Context, creation: CreateView) -> Iterator[int | No
     changes = creation.replaces and creation.name.lower() in views
     if changes or views & words_of(creation.definition):
         assert context.engines.planner  # it takes long to start
-        with alone(context.store) as token:
+        with maintenance_paused(context.store) as token:
             yield token
     else:
         yield None
@@ -287,7 +287,7 @@ def rename(context: Context, statement: Statement, at: int) -> Result:
         raise InvalidSql("write ALTER VIEW name RENAME TO other")
     _check_name(words[at + 3])
     old, new = context.view(words[at]).name, words[at + 3]
-    with alone(context.store) as token:
+    with maintenance_paused(context.store) as token:
         context.view(old)  # unless it went meanwhile
         taken = {name.lower() for name in (*context.tables(), *context.views())} - {old.lower()}
         if new.lower() in taken:

@@ -8,7 +8,7 @@ from everview.catalog import VIEWS
 from everview.check.verify import verify
 from everview.errors import InUse, InvalidSql, UnsupportedSql
 from everview.explain.plan import as_text
-from everview.maintain.views import alone, forget_views
+from everview.maintain.views import forget_views, maintenance_paused
 from everview.parsing import Statement
 from everview.results.result import Result
 from everview.sql.context import Context
@@ -88,7 +88,7 @@ def _drop(context: Context, statement: Statement, at: int) -> Result:
     name, cascade = _dropped(context, statement, at)
     if name is None:
         return Result(message="there is no such view")
-    with alone(context.store) as token:  # so that nobody plans another over them
+    with maintenance_paused(context.store) as token:  # so that nobody plans another over them
         gone = [name, *views_over(context, name)]
         if len(gone) > 1 and not cascade:
             raise InUse(
