@@ -83,7 +83,9 @@ def value(output: Any) -> Any:
 
 def sql_type(expression: Any) -> str:
     """The type of an expression; within arrays and structs everything may be NULL."""
-    return str(_once(expression, "nullable", lambda: str(data_type(expression).asNullable().sql())))
+    return str(
+        _once(expression, "nullable_type", lambda: str(data_type(expression).asNullable().sql()))
+    )
 
 
 def can_fail(expression: Any) -> bool:
