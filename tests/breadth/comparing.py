@@ -18,7 +18,7 @@ from everview.engines.engine import Engine
 from everview.errors import EverviewError, UnsupportedSql
 from everview.plan.expressions import Ref, Tree, column_of
 from everview.plan.nodes import Node, Project
-from everview.programs.dialect import asked
+from everview.programs.dialect import sql_for
 from everview.schema import Column
 from everview.spark.types import struct
 from everview.sql.catalyst.front import translate
@@ -131,7 +131,7 @@ class Comparison:
         asked_of_sail = {}
         for call, tree in trees.items():
             try:
-                asked_of_sail[call] = asked(self._sail, tree)
+                asked_of_sail[call] = sql_for(self._sail, tree)
             except UnsupportedSql as error:
                 yield Verdict(call, REFUSED, str(error))
         answered = {call: self._answered(call) for call in asked_of_sail}

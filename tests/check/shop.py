@@ -67,7 +67,7 @@ class Shop(ev.Watcher):
             name=engine.name,
             session=engine.session,
             programs=programs,
-            told=engine.told,
+            readable_error=engine.readable_error,
             answers=engine.answers,
         )
         self.db.engines.use(recorded)

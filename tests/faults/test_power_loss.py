@@ -176,7 +176,7 @@ def test_a_close_while_another_maintains_leaves_the_note(open_: Open, path: Path
     db = open_(path)
     bank.work(db, random.Random(2), 60, 50)
     db.maintain()
-    with views.alone(open_(path).store):
+    with views.maintenance_paused(open_(path).store):
         db.close()
     with open_(path, "another boot") as later:
         assert later.maintain().recovered

@@ -127,7 +127,7 @@ def test_tasks_that_run_again_or_twice_at_once_change_nothing(
             notes.mkdir()
             for name in ("operate", "sink"):
                 monkeypatch.setattr(workers, name, fault(name, str(notes)))
-            monkeypatch.setattr(spark.programs, "_made", {})
+            monkeypatch.setattr(spark.programs, "_programs", {})
             for _ in range(epochs):
                 made = bank.work(db, chance, made, 200)
                 assert not db.maintain().failed

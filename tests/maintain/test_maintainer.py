@@ -14,7 +14,7 @@ from everview.maintain.epochs import _run_epoch
 from everview.maintain.loads import _rows_of
 from everview.maintain.maintainer import Maintainer
 from everview.maintain.report import Report
-from everview.maintain.views import alone
+from everview.maintain.views import maintenance_paused
 from everview.plan.expressions import Ref
 from everview.plan.nodes import Join, Project, Source
 from everview.programs.workers import Step
@@ -45,7 +45,7 @@ def test_an_epoch_that_was_begun_moves_no_table_back(tmp_path: Path) -> None:
                 INTENT: Epoch(2, {"t": {0: 3}, "u": {0: 2}}),
             }
         )
-        with alone(db.store) as token:
+        with maintenance_paused(db.store) as token:
             assert _run_epoch(Maintainer(db.store, engine, token, Report()), [view])
         (step,) = steps
         assert step.end == {"t": {0: 5}, "u": {0: 2}}

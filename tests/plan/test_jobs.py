@@ -78,8 +78,8 @@ def test_tables_that_did_not_change_give_nothing_to_run() -> None:
 def test_what_is_given_is_read_and_not_run() -> None:
     shared = distinct(distinct(source()))
     plan = joined(shared, Filter((ID,), shared, tree("{id} > 1")))
-    assert jobs([plan], worth=1, given=[shared.identity]).ahead == []
-    assert jobs([plan], worth=1, given=[shared.identity]).largest == 4
+    assert jobs([plan], worth=1, stored=[shared.identity]).ahead == []
+    assert jobs([plan], worth=1, stored=[shared.identity]).largest == 4
 
 
 def test_what_nobody_reads_is_not_run_ahead() -> None:
@@ -89,7 +89,7 @@ def test_what_nobody_reads_is_not_run_ahead() -> None:
     plan = given
     for i in range(320):
         plan = joined(plan, source(f"u{i}"))
-    found = jobs([plan], given=[given.identity])
+    found = jobs([plan], stored=[given.identity])
     assert found.ahead
     assert not {node for part in found.ahead for node in part} & {*given.walk()}
 

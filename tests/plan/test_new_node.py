@@ -68,7 +68,7 @@ GROUPS = Aggregate((TWICE.columns[1], Column("call_0", pa.int64())), TWICE, ("l_
 
 def test_it_comes_back_from_json_with_its_operator() -> None:
     assert Node.from_json(GROUPS.to_json()) == GROUPS
-    operator = operator_of(TWICE.alone)
+    operator = operator_of(TWICE.own_text)
     rows = delta_of([((1, 2, 3), 1)], LINES.columns)
     assert counted(operator.apply([rows], None)) == {(1, 2, 3): 2}  # type: ignore[arg-type]
     assert operator.partial_columns is None

@@ -44,7 +44,7 @@ def test_a_plan_is_as_large_as_the_nodes_that_differ() -> None:
     assert again == plan
     assert hash(again) == hash(plan)
     assert again.inputs()[0] is again.inputs()[1]
-    assert len(plan.alone) < 1000
+    assert len(plan.own_text) < 1000
 
 
 def test_a_plan_may_be_deep() -> None:

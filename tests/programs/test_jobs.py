@@ -114,7 +114,9 @@ def test_each_operator_is_run_once(
 ) -> None:
     run: list[tuple[str | None, int]] = []
 
-    def operated(task: workers.Task, shard: int, rows: Any, work: Any = workers._operated) -> Any:
+    def operated(
+        task: workers.Task, shard: int, rows: Any, work: Any = workers._apply_operator
+    ) -> Any:
         run.append((task.state, shard))
         return work(task, shard, rows)
 

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 import everview as ev
 from everview.catalog import VIEWS
 from everview.engines.engine import Engine
-from everview.maintain.views import alone
+from everview.maintain.views import maintenance_paused
 from everview.programs import programs, workers
 from everview.programs.workers import Step
 from tests.records import record_of
@@ -69,7 +69,7 @@ def test_a_job_that_does_not_say_its_epoch_does_nothing(engine: Engine, tmp_path
     with ev.open(tmp_path / "t.ev", create=True) as db:
         db.engines.use(engine)
         followed(db)
-        made = next(reversed(engine.programs._made.values()))
+        made = next(reversed(engine.programs._programs.values()))
         with pytest.raises(PySparkException, match="doesn't say for which"):
             made.jobs[0].collect()
         assert [row["n"] for row in db.view("v").scan()] == [1]
@@ -82,7 +82,7 @@ def test_a_program_is_made_anew_when_an_operator_keeps_its_state_elsewhere(
     with ev.open(tmp_path / "t.ev", create=True) as db:
         db.engines.use(engine)
         table = followed(db)
-        with alone(db.store) as token:
+        with maintenance_paused(db.store) as token:
             view = record_of(db, "v")
             ((operator, old),) = view.operators.items()
             states = tmp_path / "t.ev" / "state"
@@ -104,7 +104,7 @@ def test_a_program_that_failed_is_not_run_again(
     with ev.open(tmp_path / "t.ev", create=True) as db:
         db.engines.use(sail)
         table = followed(db)
-        failed = next(reversed(sail.programs._made.values())).name
+        failed = next(reversed(sail.programs._programs.values())).name
         asked: list[str | Step] = []
 
         def step(given: str | Step, found: Any = workers._step) -> Step:
@@ -118,7 +118,7 @@ def test_a_program_that_failed_is_not_run_again(
         assert not db.maintain().failed
         assert failed in asked
         assert [row["n"] for row in db.view("v").scan()] == [2]
-        assert failed not in {made.name for made in sail.programs._made.values()}
+        assert failed not in {made.name for made in sail.programs._programs.values()}
         assert not workers.RUNNING
         assert not sail.session.catalog.tableExists(f"{failed}_0")
 

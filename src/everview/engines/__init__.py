@@ -1,7 +1,7 @@
-"""What runs on Spark: the engines, and the everview source for reading tables and changes.
+"""The engines that evaluate SQL.
 
-Everything here is plain PySpark that also exists in Spark Connect, so that one code serves Apache
-Spark, a Spark cluster, Spark Connect and Sail.
+The code here uses only what PySpark also has in Spark Connect, so it works on Apache Spark, a Spark
+cluster, Spark Connect and Sail.
 """
 
 import os
@@ -10,8 +10,8 @@ from everview.errors import EngineUnavailable
 
 ENGINES = ("spark", "sail")
 
-# what gRPC does in a child that was just forked now and then kept Spark's JVM from starting; it
-# looks here when it is imported
+# gRPC reads this when it is imported. Its work in forked child processes sometimes kept Spark's JVM
+# from starting.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 

@@ -1,7 +1,7 @@
 """The engines that evaluate SQL: Apache Spark, the default and the reference, and Sail.
 
-An engine keeps a session of its own, with its own views and settings; where the process already
-has a Spark session, that one's Spark is used and not a second one started. All is on loopback.
+An engine has a session of its own, with its own views and settings. If the process has a Spark
+session already, the engine uses its Spark and starts no second one. All is on loopback.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _ENDED = re.compile(r"session \S+ is not running|INVALID_HANDLE\.SESSION")
 
 @dataclass(frozen=True)
 class Query:
-    """A view's query, the columns that its tables had when it was made, and the view's own names
-    for what it gives."""
+    """A view's query, the columns that its tables had when the view was created, and the names of
+    the view's columns."""
 
     sql: str
     columns: Mapping[str, Sequence[str]]
@@ -58,7 +58,7 @@ class Engine:
 
     @property
     def has_optimizer(self) -> bool:
-        """Whether it is Apache Spark in this process, so that its optimizer can be asked."""
+        """Whether it is Apache Spark in this process, whose optimizer we can ask."""
         return isinstance(self.session, SparkSession)
 
     def read(self, db: str, table: str, columns: Sequence[str] | None = None) -> DataFrame:
@@ -81,10 +81,10 @@ class Engine:
         `views` has the rows of every view. Raises `InvalidSql` if the query doesn't parse or
         resolve, `SqlError` if it fails.
         """
-        with self._turn, ExitStack() as shown, self._readably():
-            found = {name: self.read(db, name, columns) for name, columns in tables.items()}
-            found |= {name: self._frame(rows) for name, rows in (views or {}).items()}
-            return self._rows(shown, sql, found, may_push=True)
+        with self._turn, ExitStack() as temporary_views, self._readably():
+            frames = {name: self.read(db, name, columns) for name, columns in tables.items()}
+            frames |= {name: self._frame(rows) for name, rows in (views or {}).items()}
+            return self._rows(temporary_views, sql, frames, may_push=True)
 
     def select_at(
         self,
@@ -105,30 +105,32 @@ class Engine:
                 for table, columns in query.columns.items()
             }
 
-        with self._turn, ExitStack() as shown, self._readably():
-            known = [*(table for _, one in inner for table in one.columns), *dict(inner)]
-            for at, (name, one) in enumerate(inner):
-                self._show(shown, one.sql, frames(one))
-                rows = ask(self.session, one.sql, known).toDF(*one.names)
-                above = [query.sql, *(other.sql for _, other in inner[at + 1 :])]
+        with self._turn, ExitStack() as temporary_views, self._readably():
+            tables = [table for _, view in inner for table in view.columns]
+            known = [*tables, *dict(inner)]
+            for place, (name, view) in enumerate(inner):
+                self._show(temporary_views, view.sql, frames(view))
+                rows = ask(self.session, view.sql, known).toDF(*view.names)
+                above = [query.sql, *(later.sql for _, later in inner[place + 1 :])]
                 if _times_named(name, "\n".join(above)) > 1:
-                    rows = self._frame(rows.toArrow())  # else all of it is run for each reader
-                self._show(shown, name, {name: rows})
-            return self._rows(shown, query.sql, frames(query), not inner, known)
+                    rows = self._frame(rows.toArrow())  # else the engine runs it for each reader
+                self._show(temporary_views, name, {name: rows})
+            return self._rows(temporary_views, query.sql, frames(query), not inner, known)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
-        # without a schema, no rows are refused on Spark Connect, and local times taken for others
+        # without a schema, Spark Connect refuses empty tables and mistakes local times for others
         schema = struct([Column(field.name, field.type) for field in rows.schema])
         return self.session.createDataFrame(rows, schema)
 
-    def told(self, error: Exception) -> EverviewError:
-        """The error as `readable` has it. A session that has ended is replaced by a new one."""
+    def readable_error(self, error: Exception) -> EverviewError:
+        """The error in readable words. Starts a new session if the error says that the old one has
+        ended."""
         text = f"{type(error).__name__}: {error}"
         if not _ENDED.search(text):
-            told = readable(error)
-            # what is ours, such as StoreFull, says so itself
-            failed = type(told) in (SqlError, InvalidSql) and is_of_the_engine(text)
-            return engine_failed(self.name, error) if failed else told
+            ours = readable(error)
+            # our own errors, such as StoreFull, are not the engine's failures
+            failed = type(ours) in (SqlError, InvalidSql) and is_of_the_engine(text)
+            return engine_failed(self.name, error) if failed else ours
         self.session = new_session(self.name)
         self.programs = Programs(self.session, here=self.name == "sail")
         return EngineFailed(
@@ -138,21 +140,21 @@ class Engine:
 
     @contextmanager
     def _readably(self) -> Iterator[None]:
-        """Errors of the engine inside the block are told as `told` has them."""
+        """Inside the block, raise errors of the engine in readable words."""
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
-            raise self.told(error) from error
+            raise self.readable_error(error) from error
 
     def answers(self) -> bool:
-        """Whether the engine and its Python workers do the least that there is to do."""
+        """Whether the engine and its Python workers run a minimal job."""
         try:
             return len(self.session.range(1).mapInArrow(_same, "id BIGINT").collect()) == 1
         except Exception:
             return False
 
     def interrupt(self) -> bool:
-        """End the queries that run, which then fail; False if there are none that could be."""
+        """End the running queries, which then fail; False if there are none that can be ended."""
         try:
             return bool(self.session.interruptAll())
         except PySparkException:
@@ -160,14 +162,14 @@ class Engine:
 
     def _rows(
         self,
-        shown: ExitStack,
+        temporary_views: ExitStack,
         sql: str,
         frames: Mapping[str, DataFrame],
         may_push: bool,
         others: Sequence[str] = (),
     ) -> pa.Table:
         self.session.conf.set(PUSHDOWN, str(may_push and _reads_once(sql, frames)).lower())
-        self._show(shown, sql, frames)
+        self._show(temporary_views, sql, frames)
         frame = ask(self.session, sql, [*frames, *others])
         try:
             return frame.toArrow()
@@ -181,15 +183,15 @@ class Engine:
                 f"the answer can't be had as Arrow: {error}; CAST its columns to other types"
             ) from error
 
-    def _show(self, shown: ExitStack, sql: str, frames: Mapping[str, DataFrame]) -> None:
-        """Have a query find frames by their names, until what is shown is closed."""
+    def _show(self, temporary_views: ExitStack, sql: str, frames: Mapping[str, DataFrame]) -> None:
+        """Let a query find frames by their names, until `temporary_views` is closed."""
         for name, frame in frames.items():
             for view in spellings(self.session, name, sql):
                 frame.createOrReplaceTempView(self._quoted(view))
-                shown.callback(_drop, self.session, view)
+                temporary_views.callback(_drop, self.session, view)
 
     def _quoted(self, view: str) -> str:
-        """The name as createOrReplaceTempView wants it: Spark parses it, Sail takes it as it is."""
+        """The name for createOrReplaceTempView: Spark parses it, Sail takes it as it is."""
         return f"`{view}`" if self.name == "spark" else view
 
 
@@ -205,7 +207,7 @@ def start(name: str, beside: SparkSession | None = None) -> Engine:
 
 
 def _drop(session: SparkSession, view: str) -> None:
-    """Let go of a view; in a session that has ended it is gone, and why is said already."""
+    """Drop a temporary view; if its session has ended, it is gone already."""
     with suppress(PySparkException):
         session.catalog.dropTempView(view)
 
@@ -221,5 +223,5 @@ def _reads_once(sql: str, tables: Iterable[str]) -> bool:
 
 
 def _times_named(name: str, sql: str) -> int:
-    """How often a text has a name, at most."""
+    """At most how often a text has a name."""
     return sql.lower().count(name.lower())

@@ -1,7 +1,8 @@
-"""Whose fault it is that a job failed: a view's and its rows', or the engine's.
+"""Whose fault it is that a job failed: the view's or the engine's.
 
-What an engine throws is a view's fault unless it is known to be the engine's own: it ran out of
-memory, files or room, lost its workers, or can't be reached. Such a failure passes, and views wait.
+An error is the view's fault unless it is known to be the engine's own: the engine ran out of
+memory, files or disk space, lost its workers, or can't be reached. Such a failure passes, and views
+wait.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def is_of_the_engine(text: str) -> bool:
 
 
 def cause(text: str) -> str:
-    """What a task failed with, without what Spark says around it; '' if no task did."""
-    found = _CAUSE.search(text) or _CALLED.search(text)
-    return found[1] if found else ""
+    """The error of a task, without the words that Spark puts around it; '' if no task failed."""
+    match = _CAUSE.search(text) or _CALLED.search(text)
+    return match[1] if match else ""
 
 
 def why_failed(error: BaseException) -> str:
@@ -62,22 +63,22 @@ def engine_failed(name: str, error: Exception) -> EngineFailed:
 
 
 def run_again(engine: Engine, work: Callable[[], T], unknown_tries: int = UNKNOWN_TRIES) -> T:
-    """What `work` gives; tried again if the engine fails, or throws what nobody knows.
+    """The result of `work`, which is tried again if the engine fails or raises an unknown error.
 
-    Raises `EngineFailed` if that was the engine's own fault: it says so, or answers nothing else
-    either. Raises what `Engine.told` makes of any other error: then it is a view's.
+    Raises `EngineFailed` if it is the engine's own fault: the error says so, or the engine doesn't
+    answer any more. Any other error is a view's fault, and raised as `Engine.readable_error`.
     """
-    for tried in range(1, TRIES + 1):
+    for number in range(1, TRIES + 1):
         try:
             return work()
         except EverviewError:
             raise
         except Exception as error:
-            told = engine.told(error)
-            passes = isinstance(told, EngineFailed)
+            readable = engine.readable_error(error)
+            passes = isinstance(readable, EngineFailed)
             if isinstance(error, PySparkException) and not passes:
-                raise told from error
-            if tried == (TRIES if passes else unknown_tries):
+                raise readable from error
+            if number == (TRIES if passes else unknown_tries):
                 lost = not passes and not engine.answers()
-                raise (engine_failed(engine.name, error) if lost else told) from error
+                raise (engine_failed(engine.name, error) if lost else readable) from error
     raise AssertionError

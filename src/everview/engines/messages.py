@@ -1,4 +1,4 @@
-"""What an engine's exception means, in words for whoever wrote the query."""
+"""Exceptions of engines, in words for the author of the query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXTERNAL = "External error: "
 
 
 def readable(error: Exception) -> EverviewError:
-    """The error without Spark's traces; Everview's own, where one is behind it."""
+    """The error without Spark's traces; if an error of Everview caused it, that one."""
     text = str(error)
     if missing := _MISSING.search(text):
         return EngineFailed(
@@ -47,5 +47,5 @@ def readable(error: Exception) -> EverviewError:
         r"there is no table or view \1; SHOW TABLES and SHOW VIEWS list them", text
     )
     wrong = isinstance(error, AnalysisException | IllegalArgumentException)
-    told = cause(text) or _TRACE.split(text)[0].strip()
-    return (InvalidSql if wrong else SqlError)(told or type(error).__name__)
+    message = cause(text) or _TRACE.split(text)[0].strip()
+    return (InvalidSql if wrong else SqlError)(message or type(error).__name__)

@@ -1,4 +1,4 @@
-"""The engines of one handle of a database: who starts them, and who uses which."""
+"""The engines of one handle of a database."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Engines:
 
     @property
     def _own_name(self) -> str:
-        """The name of the own engine, which is not started to ask for it."""
+        """The name of the own engine, without starting it."""
         return self.name if self._own is None else self._own.name
 
     def use(self, engine: Engine) -> None:
@@ -55,7 +55,7 @@ class Engines:
 
     @property
     def planner(self) -> Engine:
-        """Apache Spark in this process: its optimizer plans views, whoever runs them."""
+        """Apache Spark in this process: its optimizer plans views, whichever engine runs them."""
         if self._own_name == "spark" and self.own.has_optimizer:
             return self.own
         return self._another("spark")
@@ -70,5 +70,5 @@ class Engines:
             return self._started[name]
 
     def interrupt(self) -> bool:
-        """End what the own engine evaluates; False if there is nothing that could be ended."""
+        """End the queries of the own engine; False if there are none that can be ended."""
         return self._own is not None and self._own.interrupt()

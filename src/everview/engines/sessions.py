@@ -1,6 +1,6 @@
-"""Sessions of Spark and of Sail: each a new one, in the Spark or Sail that this process has.
+"""New sessions in the Spark or Sail of this process.
 
-All that is started here listens on loopback only.
+Servers that are started here listen on loopback only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from everview import starting
 from everview.errors import EngineUnavailable
 from everview.programs import workers
 from everview.programs.apart import Processes
-from everview.programs.dialect import is_of_sail
+from everview.programs.dialect import mark_as_sail
 from everview.spark.source import SailDataSource
 
 SETTINGS = {
@@ -37,7 +37,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
 }
 _LAUNCHES = 3
-_IDLE_SECONDS = 365 * 24 * 3600  # that nobody uses a session until Sail ends it
+_IDLE_SECONDS = 365 * 24 * 3600  # after which Sail ends a session that nobody uses
 _starting = threading.RLock()
 
 
@@ -48,7 +48,7 @@ def new_session(engine: str, beside: SparkSession | None = None) -> SparkSession
         if beside is not None:
             session = _beside(beside)
             if engine == "sail":
-                is_of_sail(session)
+                mark_as_sail(session)
         else:
             session = _spark() if engine == "spark" else _sail()
     for setting, value in SETTINGS.items():
@@ -63,14 +63,14 @@ def _beside(session: Any) -> SparkSession:
 
 
 def _spark() -> SparkSession:
-    """A session of its own in the Spark this process uses; if it uses none, in a new one."""
-    found: Any
+    """A new session in the Spark that this process uses; if it uses none, in a new Spark."""
+    running: Any
     try:
-        found = SparkSession.active()
+        running = SparkSession.active()
     except PySparkRuntimeError:
         with starting.told():
-            found = _launch()
-    return _beside(found)
+            running = _launch()
+    return _beside(running)
 
 
 def _launch() -> SparkSession:
@@ -91,34 +91,35 @@ def _launch() -> SparkSession:
 
 
 def _gateway(conf: SparkConf, path: Path) -> Any:
-    """A JVM. The process that becomes it may die of gRPC's threads before it does, where Sail works
-    in this one; so that is tried again."""
-    for left in reversed(range(_LAUNCHES)):
+    """A JVM. Tries again, since gRPC's threads may kill the new process before it becomes the JVM,
+    if Sail runs in this process."""
+    for tries_left in reversed(range(_LAUNCHES)):
         with open(path, "wb") as log:
             try:
                 return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
             except PySparkRuntimeError as error:
-                said = path.read_text(errors="replace").strip()
-                if not left:
+                output = path.read_text(errors="replace").strip()
+                if not tries_left:
                     raise EngineUnavailable(
                         f"engine 'spark' did not start with {_java()} (it needs Java 17 or newer): "
-                        f"{said}"
+                        f"{output}"
                     ) from error
     raise AssertionError
 
 
 def _local_settings(directory: Path) -> dict[str, str]:
     return {
-        # a task whose Python worker was killed, say, is run again, as on a cluster
+        # run a task again if, say, its Python worker was killed, as on a cluster
         "spark.master": "local[*,4]",
         # a row may take more memory than there is; its task fails, and Spark must not end with it
         "spark.executor.killOnFatalError.depth": "0",
         "spark.app.name": "everview",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # over TCP, what a task first says to its Python worker waits 40 ms for an acknowledgement
+        # over TCP, the first message to a Python worker waits 40 ms for an acknowledgement
         "spark.python.unix.domain.socket.enabled": "true",
-        # each call on a DataFrame would note from where it came, with several calls of the JVM
+        "spark.python.daemon.module": "everview.programs.daemon",
+        # else each call on a DataFrame notes its place in the code, with several calls of the JVM
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -145,7 +146,7 @@ ctypes.pythonapi.PyOS_setsig.argtypes = [ctypes.c_int, ctypes.c_void_p]
 
 
 def _sail() -> SparkSession:
-    """A session of its own in a Sail that runs inside this process."""
+    """A new session in the Sail that runs inside this process."""
     global _sail_server
     os.environ.setdefault("RUST_LOG", "error")
     os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", str(_IDLE_SECONDS))
@@ -161,17 +162,17 @@ def _sail() -> SparkSession:
         atexit.register(workers.PROCESSES.close)
         _sail_server = SparkConnectServer(ip="127.0.0.1", port=0)
         _sail_server.start(background=True)
-        # its threads must not wait for Python when Python is gone
+        # its threads must not wait for Python after Python has ended
         atexit.register(_sail_server.stop)
     host, port = _sail_server.listening_address
     session = _connect(f"sc://{host}:{port}")
-    # it is in this process: what would be fetched again over a new connection, it now and then
-    # has no more
+    # Sail sometimes no longer has an answer that a client fetches again over a new connection; in
+    # one process there is no need to
     session.client.disable_reattachable_execute()
     session.dataSource.register(SailDataSource)
-    is_of_sail(session)
-    # now it listens for Ctrl-C too, and would stop in the middle of what Python still wants to do;
-    # unlike signal.signal, this may be called in any thread
+    mark_as_sail(session)
+    # Now Sail listens for Ctrl-C too, and would stop while Python still needs it: set the old
+    # handler again. Unlike signal.signal, this may be called in any thread.
     ctypes.pythonapi.PyOS_setsig(signal.SIGINT, interrupted)
     return session
 

@@ -1,1 +1,1 @@
-"""What views cost: samples of tables, and the cost model over them."""
+"""Costs of views: samples of tables, and the cost model over them."""

@@ -1,5 +1,5 @@
-"""What a view would cost: its plan estimated from samples, changes as the logs have them, and
-seconds by what `everview calibrate` measured."""
+"""The cost of a view: estimated from samples of tables, from the changes in their logs, and from
+the seconds that `everview calibrate` measured."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from everview.programs.workers import images
 if TYPE_CHECKING:
     from everview.stores.base import Store
 
-_LOOKED_AT = 1_000  # changes of a table, the newest
+_NEWEST_CHANGES = 1_000  # of a table, to look at
 _FEW_ROWS = 1_000
 
 
 def constants_of(store: Store, engine: str) -> Constants:
-    """Those of an engine, as calibrated or by default."""
+    """The constants of an engine: calibrated, or by default."""
     known = store.catalog.get(CONSTANTS[engine])
     return DEFAULTS[engine] if known is None else Constants(**known.values)
 
 
 def cost_of_view(store: Store, planner: Engine, view: ViewRecord) -> PlanCost:
-    """Of a view, whether or not it is in the catalog."""
+    """The cost of a view, whether or not it is in the catalog."""
     plan = view.plan
     estimates = Estimates(Sampler(store, planner.session))
     each = {table: rows_of_change(store, plan, table) for table in plan.tables()}
@@ -39,8 +39,8 @@ def cost_of_view(store: Store, planner: Engine, view: ViewRecord) -> PlanCost:
 
 
 def costs_for(store: Store, planner: Engine, engine: str, plan: Node, shards: int) -> Costs | None:
-    """What rules go by for a plan, which may read views too; None if its tables are so small that
-    no plan is better than another."""
+    """The costs by which rules choose between plans; the plan may read views too. None if its
+    tables are so small that no plan is better than another."""
     tables = sorted(plan.tables() & set(store.tables()))
     if sum(region.rows for table in tables for region in store.status(table)) < _FEW_ROWS:
         return None
@@ -56,8 +56,9 @@ def costs_for(store: Store, planner: Engine, engine: str, plan: Node, shards: in
 
 
 def rates_of(store: Store, tables: Iterable[str]) -> Rates:
-    """How changes are spread over tables: as in the last epochs. Of tables that no view follows as
-    many rows are thought to change as of the others together; without any epoch, of all."""
+    """How changes are spread over tables: as in the last epochs. In tables that no view follows,
+    the same share of rows is assumed to change as in the others together; before any epoch, the
+    same in all."""
     names = sorted(tables)
     counts, epochs = recent_changes(store, names)
     rows = {table: sum(region.rows for region in store.status(table)) for table in names}
@@ -75,10 +76,11 @@ def rates_of(store: Store, tables: Iterable[str]) -> Rates:
 
 
 def rows_of_change(store: Store, plan: Node, table: str) -> float:
-    """How many rows the newest changes of a table have in a plan's delta: an update that it sees
-    has two. Without any since a view follows the table, all are thought to be such."""
+    """How many rows a change of a table has in a plan's delta, from its newest changes: an update
+    that the plan sees has two. Without changes since a view follows the table, all are assumed to
+    be such updates."""
     counts, _ = recent_changes(store, [table])
-    number = min(counts[table], _LOOKED_AT)
+    number = min(counts[table], _NEWEST_CHANGES)
     if not number:
         return UPDATED
     sources = [node for node in plan.walk() if isinstance(node, Source) and node.table == table]

@@ -60,58 +60,55 @@ class Sampler:
         columns = (*node.columns[:groups], ranged, *node.columns[groups:])
         node = replace(node, input=below, groups=(*node.groups, RANGE), columns=columns)
         try:
-            found = AggregateOperator(node).apply([weighted(rows, 1)], MemoryState())
+            groups_of_ranges = AggregateOperator(node).apply([weighted(rows, 1)], MemoryState())
         except EverviewError:  # a sum that doesn't fit its type
             return None
         names = [column.name for column in columns if column != ranged]
-        return found.select([*names, RANGE])
+        return groups_of_ranges.select([*names, RANGE])
 
     def compute(self, node: Node, below: Node, rows: pa.Table) -> pa.Table | None:
-        found = _plainly(node, below, rows)
-        if found is not None:
-            return found
+        result = _plainly(node, below, rows)
+        if result is not None:
+            return result
         step = Step("", (0,), 0, 0, None, {})
         program = Program(self._session, step, {})
-        given = rows.select([*below.names(), RANGE]).rename_columns([*below.names(), WEIGHT])
-        given = given.append_column(SHARD, pa.array(np.zeros(len(rows), np.int32)))
+        input_rows = rows.select([*below.names(), RANGE]).rename_columns([*below.names(), WEIGHT])
+        input_rows = input_rows.append_column(SHARD, pa.array(np.zeros(len(rows), np.int32)))
         schema = struct((*below.columns, WEIGHTED, SHARDED))
         try:
-            program.put(below, self._session.createDataFrame(given, schema).coalesce(1))
+            program.put(below, self._session.createDataFrame(input_rows, schema).coalesce(1))
             frame = program.frame(node)
             assert frame is not None
-            found = frame.select(*map(quoted, (*node.names(), WEIGHT))).toArrow()
-        except (
-            PySparkException,
-            Py4JJavaError,
-        ):  # a row that the plan would not have computed it for
-            return None
-        return found.rename_columns([*node.names(), RANGE])
+            result = frame.select(*map(quoted, (*node.names(), WEIGHT))).toArrow()
+        except (PySparkException, Py4JJavaError):
+            return None  # the sample may have rows for which the plan would not compute this
+        return result.rename_columns([*node.names(), RANGE])
 
 
 def _passing(source: Source, rows: pa.Table, *others: str) -> pa.Table:
-    """Those rows of a table that a source gives, by the source's names."""
+    """The rows of a table that pass the source's conditions, by the source's names."""
     if source.where:
         rows = rows.filter(passing(source.where, rows))
     return rows.select([*source.read, *others]).rename_columns([*source.names(), *others])
 
 
 def _plainly(node: Node, below: Node, rows: pa.Table) -> pa.Table | None:
-    """What nodes make of rows that only choose columns and take NULLs away; None for others."""
+    """The result of nodes that only choose columns and remove NULLs; None if one does more."""
     if node is below:
         return rows
     assert isinstance(node, STATELESS)
-    found = _plainly(node.input, below, rows)
-    if found is None:
+    input_rows = _plainly(node.input, below, rows)
+    if input_rows is None:
         return None
     if isinstance(node, Filter):
         names = not_null(node)
-        return None if names is None else _without_nulls(found, names)
+        return None if names is None else _without_nulls(input_rows, names)
     if not isinstance(node, Project):
         return None
     chosen = [name for tree in node.expressions if (name := column_of(tree)) is not None]
     if len(chosen) < len(node.expressions) or not set(chosen) <= set(node.input.names()):
         return None
-    return found.select([*chosen, RANGE]).rename_columns([*node.names(), RANGE])
+    return input_rows.select([*chosen, RANGE]).rename_columns([*node.names(), RANGE])
 
 
 def _without_nulls(rows: pa.Table, names: list[str]) -> pa.Table:

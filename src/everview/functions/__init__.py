@@ -1,5 +1,5 @@
-"""Aggregate functions, one file each or one for a close family: each has them as FUNCTIONS, and is
-found here by that."""
+"""Aggregate functions: one file for each, or for a close family. This module collects the FUNCTIONS
+of all files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def function_of(name: str) -> AggregateFunction:
     return BY_NAME[name]
 
 
-def of_catalyst(kind: str, called: Callable[[], str]) -> AggregateFunction | None:
-    """The function that a class of Catalyst means, if there is one. Where there are several it is
-    the one that Catalyst has `called` so, else the first."""
-    found = [function for function in BY_NAME.values() if kind in function.catalyst]
-    if len(found) < 2:
-        return found[0] if found else None
-    name = called()
-    return next((one for one in found if one.name == name), found[0])
+def of_catalyst(kind: str, name_of_call: Callable[[], str]) -> AggregateFunction | None:
+    """The function that a class of Catalyst means, if there is one. If there are several, it is the
+    one with the name of the call in Catalyst, else the first."""
+    matches = [function for function in BY_NAME.values() if kind in function.catalyst]
+    if len(matches) < 2:
+        return matches[0] if matches else None
+    name = name_of_call()
+    return next((function for function in matches if function.name == name), matches[0])
 
 
 __all__ = ["BY_NAME", "AggregateFunction", "function_of", "of_catalyst"]

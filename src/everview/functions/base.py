@@ -1,7 +1,7 @@
-"""The contract of an aggregate function: what it keeps of a group, and what it makes of that.
+"""The contract of an aggregate function: its state for a group, and its result from that.
 
-Plans and operators ask the same object: plans what a function needs, takes and costs, operators
-what to keep and what comes out. So this room lies below both, and a new function is one file here
+Plans and operators use the same object: plans ask what a function needs, takes and costs, operators
+ask for its state and its results. So this room lies below both, and a new function is one file here
 and one test.
 """
 
@@ -31,27 +31,27 @@ class StateColumn(ABC):
 
     @abstractmethod
     def type(self, argument: pa.DataType) -> pa.DataType:
-        """What it is stored as: whole numbers, decimals or bytes; 0 or b"" says that there was
-        nothing. Deltas are added up ahead of a shuffle only where no column is of bytes."""
+        """Its stored type: whole numbers, decimals or bytes; 0 or b"" stands for no values. Deltas
+        are added up ahead of a shuffle only if no column is of bytes."""
 
     @abstractmethod
     def change(
         self, values: Sequence[pa.Array], weights: np.ndarray, ids: np.ndarray, count: int
     ) -> pa.Array:
-        """What rows of a delta make, for groups 0 to count - 1; `values` has an array for each
-        argument. A row with NULL makes nothing."""
+        """The change by rows of a delta, for groups 0 to count - 1; `values` has an array for each
+        argument. A row with NULL changes nothing."""
 
     def add_up(self, changes: pa.Array, ids: np.ndarray, count: int) -> pa.Array:
-        """Several changes in one, by group."""
+        """Several changes as one, by group."""
         return sums.add_up(changes, ids, count)
 
     def added(self, stored: pa.Array, change: pa.Array) -> pa.Array:
-        """The stored values with a change. Raises ArrowInvalid if one does not fit."""
+        """The stored values after a change. Raises ArrowInvalid if one does not fit."""
         return sums.added(stored, change)
 
 
 class OrderedValues(Protocol):
-    """The values of an argument that some groups have, in order."""
+    """The values of an argument in some groups, in order."""
 
     def end(self, last: bool) -> pa.Array:
         """The least value of each group, or the greatest; NULL where there is none."""
@@ -60,55 +60,55 @@ class OrderedValues(Protocol):
 class AggregateFunction(ABC):
     """An aggregate function of one argument, or of a pair of which a row has both or none.
 
-    `name` is what plans call it, and `catalyst` are the classes of Catalyst that mean it; of
-    several functions of one class it is the one that Catalyst calls by its name, else the first.
+    `name` is its name in plans, and `catalyst` are the classes of Catalyst that mean it. If a class
+    means several functions, it is the one with the name of the call in Catalyst, else the first.
     """
 
     name: str
     catalyst: tuple[str, ...]
 
     arguments: int = 1
-    # it asks only whether its argument is there: without an argument it counts rows
+    # it asks only whether its argument is NULL: without an argument it counts rows
     counts: bool = False
     # DISTINCT changes nothing, and plans leave it out
     ignores_distinct: bool = False
-    # its result comes from the values of a group in order, of which state has all
+    # its result comes from all values of a group in order, which the state has
     from_values: bool = False
-    # what the engine calls the function that shows one column by the order of another
+    # the engine's function that returns one column by the order of another
     twin: str | None = None
 
     @property
     def over_growing(self) -> AggregateFunction | None:
-        """The function with less state that takes its place where no row ever goes, if there is
-        one."""
+        """A function with less state that can take its place if no row ever goes; None if there is
+        none."""
         return None
 
     def gives(self, arrow: pa.DataType) -> bool:
-        """Whether it can be kept where its results are of this type; else the engine recomputes
+        """Whether it can be maintained if its results are of this type; else the engine recomputes
         it."""
         return True
 
     @abstractmethod
     def state(self) -> tuple[StateColumn, ...]:
-        """What is kept for each group."""
+        """The columns of its state, for each group."""
 
     @abstractmethod
     def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
-        """The results of groups, of this type, from the columns that `state` names. Raises
-        ArrowInvalid if one does not fit."""
+        """The results of groups, of this type, from the columns of `state()`. Raises ArrowInvalid
+        if one does not fit."""
 
     def of_values(self, values: OrderedValues) -> pa.Array:
         """The results of groups, if they come from ordered values."""
         raise NotImplementedError(f"{self.name} does not come from ordered values")
 
     def of_one_row(self, argument: pa.DataType, arrow: pa.DataType) -> str | None:
-        """The result of a group with one row, as SQL with {0} in place of the argument; None if
-        there are no words for it."""
+        """The result of a group with one row, as SQL with {0} in place of the argument; None if SQL
+        can't say it."""
         return None
 
     def bytes_of(self, argument: pa.DataType) -> int:
-        """About how many bytes the state of a group has for it, beside a count. Sums of doubles
-        have all their bits, and so no fixed length."""
+        """About how many bytes its state takes for a group, beside a count. Sums of doubles have
+        all their bits, and so no fixed length."""
         return 48 if pa.types.is_floating(argument) else 16
 
     def __str__(self) -> str:

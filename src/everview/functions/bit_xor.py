@@ -1,5 +1,5 @@
-"""The exclusive or of the bits of a group's whole numbers: a value that comes twice is not there,
-and so is one that comes and goes."""
+"""The exclusive or of the bits of a group's whole numbers. Two equal values cancel, and so does a
+value that comes and goes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class XorColumn(StateColumn):
 
 
 def _xor(bits: np.ndarray, ids: np.ndarray, count: int) -> pa.Array:
-    found = np.zeros(count, np.int64)
-    np.bitwise_xor.at(found, ids, bits)
-    return pa.array(found)
+    results = np.zeros(count, np.int64)
+    np.bitwise_xor.at(results, ids, bits)
+    return pa.array(results)
 
 
 XOR = XorColumn("xor")

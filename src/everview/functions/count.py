@@ -1,4 +1,4 @@
-"""How many values a group has; without an argument, how many rows."""
+"""The number of values in a group; without an argument, the number of rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class CountColumn(StateColumn):
     def change(
         self, values: Sequence[pa.Array], weights: np.ndarray, ids: np.ndarray, count: int
     ) -> pa.Array:
-        there = values[0].is_valid().to_numpy(zero_copy_only=False)
-        return sums.add_up(pa.array(np.where(there, weights, 0)), ids, count)
+        is_valid = values[0].is_valid().to_numpy(zero_copy_only=False)
+        return sums.add_up(pa.array(np.where(is_valid, weights, 0)), ids, count)
 
 
 COUNT = CountColumn("count", 0)

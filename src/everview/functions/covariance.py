@@ -15,10 +15,10 @@ from everview.functions.spread import FIRST, OTHER_SQUARES, PRODUCTS, SECOND, SQ
 
 
 class OfPairs(AggregateFunction):
-    """A function of how far two arguments spread, each and together."""
+    """A function of the spreads of two arguments, each and together."""
 
     arguments = 2
-    # so many pairs, or fewer, have no result
+    # with this many pairs or fewer, the result is NULL
     least: int = 0
 
     def state(self) -> tuple[StateColumn, ...]:
@@ -28,21 +28,23 @@ class OfPairs(AggregateFunction):
         counts = state[0].to_numpy()
         first, second, *products = map(exact, state[1:])
         pairs = ((first, first), (second, second), (first, second))
-        found = [spreads(counts, *pair, of) for pair, of in zip(pairs, products, strict=True)]
-        rows = zip(counts.tolist(), *found, strict=True)
+        all_spreads = [
+            spreads(counts, *pair, sums) for pair, sums in zip(pairs, products, strict=True)
+        ]
+        rows = zip(counts.tolist(), *all_spreads, strict=True)
         return pa.array([self._of_group(*row) for row in rows], arrow)
 
     def _of_group(
-        self, count: int, of_one: int | None, of_other: int | None, of_both: int | None
+        self, count: int, first: int | None, second: int | None, both: int | None
     ) -> float | None:
         if count <= self.least:
             return None
-        if of_one is None or of_other is None or of_both is None:
+        if first is None or second is None or both is None:
             return math.nan
-        return self.of_spreads(count, of_one, of_other, of_both)
+        return self.of_spreads(count, first, second, both)
 
     @abstractmethod
-    def of_spreads(self, count: int, of_one: int, of_other: int, of_both: int) -> float | None:
+    def of_spreads(self, count: int, first: int, second: int, both: int) -> float | None:
         """The result of a group whose spreads are finite."""
 
 
@@ -54,21 +56,21 @@ class Covariance(OfPairs):
     catalyst: tuple[str, ...]
     least: int
 
-    def of_spreads(self, count: int, of_one: int, of_other: int, of_both: int) -> float | None:
-        return divided(of_both, count * (count - self.least) << UNITS)
+    def of_spreads(self, count: int, first: int, second: int, both: int) -> float | None:
+        return divided(both, count * (count - self.least) << UNITS)
 
 
 class Correlation(OfPairs):
-    """NULL where one of the two doesn't vary."""
+    """NULL if one of the two arguments doesn't vary."""
 
     name = "corr"
     catalyst = ("Corr",)
 
-    def of_spreads(self, count: int, of_one: int, of_other: int, of_both: int) -> float | None:
-        if of_one <= 0 or of_other <= 0:
+    def of_spreads(self, count: int, first: int, second: int, both: int) -> float | None:
+        if first <= 0 or second <= 0:
             return None
-        size = min(math.sqrt(divided(of_both * of_both, of_one * of_other)), 1.0)
-        return -size if of_both < 0 else size
+        size = min(math.sqrt(divided(both * both, first * second)), 1.0)
+        return -size if both < 0 else size
 
 
 FUNCTIONS = (

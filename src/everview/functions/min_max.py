@@ -1,7 +1,7 @@
 """The least or greatest value of a group.
 
-A row may go, and the next value takes its place: so state has all values, in order. Where no row
-ever goes it has the one value.
+A row may go, and then the next value takes its place: so the state has all values, in order. If no
+row ever goes, it has only the one value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from everview.schema import Column
 
 @dataclass(frozen=True)
 class ExtremeColumn(StateColumn):
-    """One value as bytes that are in the order of values; b"" for a group that has only NULLs."""
+    """One value as bytes that sort as values do; b"" for a group that has only NULLs."""
 
     greatest: bool = False
 
@@ -33,17 +33,17 @@ class ExtremeColumn(StateColumn):
         self, values: Sequence[pa.Array], weights: np.ndarray, ids: np.ndarray, count: int
     ) -> pa.Array:
         (argument,) = values
-        there = argument.is_valid().to_numpy(zero_copy_only=False)
+        is_valid = argument.is_valid().to_numpy(zero_copy_only=False)
         encoded = _codec(argument.type).encode([argument.drop_null()])
-        mine = pa.table({"id": ids[there], "value": encoded})
+        valid = pa.table({"id": ids[is_valid], "value": encoded})
         which = "max" if self.greatest else "min"
-        found = mine.group_by("id", use_threads=False).aggregate([("value", which)])
-        at = pc.index_in(pa.array(np.arange(count)), found["id"].combine_chunks())
-        return found[f"value_{which}"].combine_chunks().take(at).fill_null(b"")
+        extremes = valid.group_by("id", use_threads=False).aggregate([("value", which)])
+        at = pc.index_in(pa.array(np.arange(count)), extremes["id"].combine_chunks())
+        return extremes[f"value_{which}"].combine_chunks().take(at).fill_null(b"")
 
     def added(self, stored: pa.Array, change: pa.Array) -> pa.Array:
         choose = pc.max_element_wise if self.greatest else pc.min_element_wise
-        return choose(_there(stored), _there(change), skip_nulls=True).fill_null(b"")
+        return choose(_or_null(stored), _or_null(change), skip_nulls=True).fill_null(b"")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Extreme(AggregateFunction):
         return ExtremeOfGrowing(self.name, self.greatest)
 
     def gives(self, arrow: pa.DataType) -> bool:
-        """Engines differ in where the NULLs in a struct are in its order."""
+        """Not for structs: engines order NULLs in them in different ways."""
         return not pa.types.is_struct(arrow)
 
     def state(self) -> tuple[StateColumn, ...]:
@@ -87,9 +87,9 @@ class ExtremeOfGrowing(AggregateFunction):
 
     def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
         (values,) = state
-        there = pc.not_equal(values, b"").to_numpy(zero_copy_only=False)
-        found = _codec(arrow).decode(values.filter(pa.array(there)).to_pylist())
-        return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
+        has_value = pc.not_equal(values, b"").to_numpy(zero_copy_only=False)
+        results = _codec(arrow).decode(values.filter(pa.array(has_value)).to_pylist())
+        return results.take(pa.array(np.cumsum(has_value) - 1, mask=~has_value))
 
 
 @lru_cache(64)
@@ -97,12 +97,13 @@ def _codec(arrow: pa.DataType) -> KeyCodec:
     return KeyCodec([Column("value", arrow)])
 
 
-def _there(stored: pa.Array) -> pa.Array:
-    """NULL where there is no value."""
+def _or_null(stored: pa.Array) -> pa.Array:
+    """Stored values, with NULL in place of b""."""
     return pc.if_else(pc.equal(stored, b""), pa.scalar(None, pa.binary()), stored)
 
 
-# of values that are all the same to them, first and any_value give the least, last the greatest
+# first, any_value and last may return any value: first and any_value return the least here, last
+# the greatest
 FUNCTIONS = (
     Extreme("min", ("Min", "First", "AnyValue"), greatest=False, twin="min_by"),
     Extreme("max", ("Max", "Last"), greatest=True, twin="max_by"),

@@ -1,4 +1,4 @@
-"""What variances and covariances have in common: exact sums of values and of their products."""
+"""The state that variances and covariances share: exact sums of values and of their products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everview.functions.sum import SumColumn
 
 @dataclass(frozen=True)
 class ProductColumn(StateColumn):
-    """The exact sum of the products of two arguments; of one with itself, of its squares."""
+    """The exact sum of the products of two arguments, or of the squares of one."""
 
     pair: tuple[int, int] = (0, 0)
 
@@ -25,8 +25,8 @@ class ProductColumn(StateColumn):
     def change(
         self, values: Sequence[pa.Array], weights: np.ndarray, ids: np.ndarray, count: int
     ) -> pa.Array:
-        one, other = self.pair
-        return product_sums(values[one], values[other], weights, ids, count)
+        first, second = self.pair
+        return product_sums(values[first], values[second], weights, ids, count)
 
 
 FIRST, SECOND = SumColumn("first_0", 2), SumColumn("first_1", 3, at=1)

@@ -1,4 +1,4 @@
-"""The exact sum of a group's values; one that does not fit its type fails, or with try_ is NULL."""
+"""The exact sum of a group's values; one that does not fit its type fails, or is NULL with try_."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everview.schema import has_floats, sql_name
 
 @dataclass(frozen=True)
 class SumColumn(StateColumn):
-    """The exact sum of the argument, or of the one at `at` of a pair."""
+    """The exact sum of the argument; of a pair, of the one at place `at`."""
 
     at: int = 0
 
@@ -58,12 +58,12 @@ def one_number(argument: pa.DataType, arrow: pa.DataType) -> str | None:
     if _digits(argument) > _digits(arrow):
         return None
     cast = f"CAST({{0}} AS {sql_name(arrow)})"
-    # sums begin with 0.0, so that of -0.0 is not -0.0
+    # sums begin with 0.0, so the sum of -0.0 is 0.0
     return f"CASE WHEN {cast} = 0 THEN 0D ELSE {cast} END" if has_floats(argument) else cast
 
 
 def _digits(arrow: pa.DataType) -> int:
-    """Of a decimal, how many it has before the point."""
+    """How many digits a decimal has before the point; 0 for other types."""
     return arrow.precision - arrow.scale if pa.types.is_decimal(arrow) else 0
 
 

@@ -15,7 +15,7 @@ from everview.functions.spread import FIRST, SQUARES
 
 @dataclass(frozen=True)
 class Variance(AggregateFunction):
-    """Of a `sample` it divides by n - 1, and is NULL for a single value; with `root` it is the
+    """For a `sample` it divides by n - 1, and is NULL for a single value; with `root` it is the
     standard deviation."""
 
     name: str
@@ -29,8 +29,8 @@ class Variance(AggregateFunction):
     def result(self, *state: pa.Array, arrow: pa.DataType) -> pa.Array:
         counts = state[0].to_numpy()
         first, squares = map(exact, state[1:])
-        found = spreads(counts, first, first, squares)
-        rows = zip(counts.tolist(), found, strict=True)
+        group_spreads = spreads(counts, first, first, squares)
+        rows = zip(counts.tolist(), group_spreads, strict=True)
         return pa.array([self._of_group(*row) for row in rows], arrow)
 
     def _of_group(self, count: int, spread: int | None) -> float | None:

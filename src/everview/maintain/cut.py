@@ -1,4 +1,4 @@
-"""Where an epoch ends: at one moment of all tables, and not too far from its start."""
+"""Where an epoch ends: at one moment in all tables, and not too far from its start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SHORT = 1000  # µs
 def cut(
     store: Store, start: Positions, views: Iterable[ViewRecord], batch: Batch
 ) -> tuple[Positions, int]:
-    """How far the epoch goes, and the time of that: now, or as far as the batch allows.
+    """The positions where the next epoch ends, and their time: now, or as late as the batch allows.
 
-    Of the tables that views of consistency 'complete' read, it has the oldest change alone; and of
-    those that some view reads together with them, what was made until then.
+    If views of consistency 'complete' read a table, the epoch has only the oldest change of such
+    tables; and of tables that some view reads together with them, the changes up to its time.
     """
     used = {table for view in views for table in view.tables}
     now = time_now()
@@ -41,13 +41,13 @@ def cut(
             else:
                 low = middle
         end, now = positions_at(store, start, used, low), low
-    complete = {t for v in views if v.consistency == "complete" for t in v.tables}
-    one = _one_change(store, start, complete, _read_together(views, complete), now)
-    return {**end, **one}, now
+    complete = {table for view in views if view.consistency == "complete" for table in view.tables}
+    one_change = _one_change(store, start, complete, _read_together(views, complete), now)
+    return {**end, **one_change}, now
 
 
 def positions_at(store: Store, start: Positions, used: set[str], time: int) -> Positions:
-    """The positions of a time, none before `start`; tables that are not used stay there."""
+    """The positions at a time, none before `start`; tables that are not `used` stay at `start`."""
     at = {table: store.positions_at(table, time) for table in used}
     return {
         table: {r: max(s, at[table][r]) if table in used else s for r, s in regions.items()}
@@ -58,39 +58,39 @@ def positions_at(store: Store, start: Positions, used: set[str], time: int) -> P
 def _one_change(
     store: Store, start: Positions, tables: set[str], together: set[str], upto: int
 ) -> Positions:
-    """Positions after the oldest pending change of some tables, and of those read together with
-    them at its time; none if it was made after a time."""
+    """Positions after the oldest pending change of some tables, with those of the tables read
+    together with them at its time; no positions if that change is later than `upto`."""
     times = [
         (_micros(time), table, region)
         for table in tables
         for region, time in store.times_after(table, start[table]).items()
     ]
-    made, table, region = min(times, default=(0, "", 0))
-    if made > time_now():  # before the clock was set back
-        made = upto
-    if not times or made > upto:
+    change_time, table, region = min(times, default=(0, "", 0))
+    if change_time > time_now():  # before the clock was set back
+        change_time = upto
+    if not times or change_time > upto:
         return {}
-    end = positions_at(store, {one: start[one] for one in together}, together, made)
+    end = positions_at(store, {name: start[name] for name in together}, together, change_time)
     changed = {**start[table], region: start[table][region] + 1}
-    return {**end, **{one: start[one] for one in tables}, table: changed}
+    return {**end, **{name: start[name] for name in tables}, table: changed}
 
 
 def _read_together(views: Iterable[ViewRecord], tables: set[str]) -> set[str]:
-    """The tables, those that a view reads beside one of them, and so on."""
-    found = tables
+    """The tables, those that a view reads together with one of them, and so on."""
+    linked = tables
     while True:
-        read = [set(view.tables) for view in views if not found.isdisjoint(view.tables)]
-        wider = found.union(*read)
-        if wider == found:
-            return found
-        found = wider
+        read = [set(view.tables) for view in views if not linked.isdisjoint(view.tables)]
+        wider = linked.union(*read)
+        if wider == linked:
+            return linked
+        linked = wider
 
 
 def _measure(
     store: Store, start: Positions, end: Positions, batch: Batch
 ) -> Callable[[Positions], bool]:
-    """Tells of an end up to this one whether there is more until there than a batch may have. The
-    number of bytes is that of some of the changes, scaled up."""
+    """A test whether the changes up to an end, not after this one, are too much for a batch. It
+    estimates their bytes from a sample."""
     places = [(t, r) for t in start for r in start[t] if end[t][r] > start[t][r]]
     bytes_ = {(t, r): store.bytes_of_changes(t, r, start[t][r], end[t][r]) for t, r in places}
 
@@ -107,5 +107,5 @@ def _micros(time: datetime) -> int:
 
 
 def time_now() -> int:
-    """In µs, as logs have it."""
+    """The time in µs, as in logs."""
     return time.time_ns() // 1000

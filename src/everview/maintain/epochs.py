@@ -1,4 +1,4 @@
-"""Epochs: the changes up to one moment, in every view that they touch, committed at once."""
+"""Epochs: one commits the changes up to one moment in every view that they touch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from everview.programs.step import Step
 from everview.stores.base import OF_VIEWS, WORK
 
 TRIM_EVERY = 20  # epochs
-TRIMMED_SECONDS = 600.0  # of age, from which on changes are trimmed that all views have
+TRIMMED_SECONDS = 600.0  # changes that all views have are trimmed at this age
 
 
 def run_epochs(maintainer: Maintainer) -> bool:
-    """Until nothing is pending; False if others come first, as changes may never cease: a view
-    is to be loaded, or someone waits for the lease."""
+    """Run epochs until nothing is pending; False if something else comes first, as changes may
+    never cease: a view waits to be loaded, or another process waits for the lease."""
     store = maintainer.store
     while maintainer.report.watch.goes_on():
         views = list(store.catalog.all(VIEWS).values())
@@ -36,12 +36,11 @@ def run_epochs(maintainer: Maintainer) -> bool:
 
 
 def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
-    """Run one epoch of live views, or the one that was not finished; False if nothing is
-    pending."""
+    """Run one epoch of live views, or the unfinished one again; False if nothing is pending."""
     store, token, report = maintainer.store, maintainer.token, maintainer.report
     epoch, intent = store.catalog.get(EPOCH), store.catalog.get(INTENT)
     if not views or epoch is None:
-        if intent is not None:  # what was begun was for views that are gone
+        if intent is not None:  # it was for views that are gone
             store.catalog.write({INTENT: None}, token)
         return False
     start = epoch.positions
@@ -71,8 +70,8 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
 
 
 def _reached(start: Positions, intent: Positions) -> Positions:
-    """The positions of an intent; a table that was let go of since, and is followed again, may be
-    further than it was then."""
+    """The positions of an intent, none before `start`: a table that no view followed for a while
+    may be further by now."""
     return {
         table: {r: max(s, intent.get(table, regions).get(r, s)) for r, s in regions.items()}
         for table, regions in start.items()
@@ -80,7 +79,7 @@ def _reached(start: Positions, intent: Positions) -> Positions:
 
 
 def _acknowledge(maintainer: Maintainer, epoch: Epoch, start: Positions) -> None:
-    """Let go of the changes that the epoch has; of regions without any, there are none."""
+    """Release the changes that the epoch has, in the regions that have some."""
     for table, positions in epoch.positions.items():
         moved = {r: s for r, s in positions.items() if s != start[table][r]}
         if moved:
@@ -90,12 +89,12 @@ def _acknowledge(maintainer: Maintainer, epoch: Epoch, start: Positions) -> None
 
 
 def _run_or_stop(maintainer: Maintainer, views: list[ViewRecord], step: Step) -> None:
-    """Run an epoch for all views at once; if that fails, whatever the engine throws, one by one,
-    and stop those that fail.
+    """Run an epoch for all views at once. If that fails, for whatever reason, run it view by view,
+    and stop the views that fail.
 
-    One that fails is tried again before it is stopped: it may have been the engine's fault. Where
-    memory does not suffice for all views, those for which it does not suffice alone are stopped;
-    if there is no other, it is the engine that fails.
+    So a view that fails is tried again before it stops: it may have been the engine's fault. Where
+    memory does not suffice for all views together, those stop for which it does not suffice alone;
+    if there is no other view, it is the engine that fails.
     """
     try:
         tries = 1 if len(views) > 1 else UNKNOWN_TRIES

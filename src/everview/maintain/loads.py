@@ -1,4 +1,4 @@
-"""Loads: the first rows of views that were just created, and of new definitions of others."""
+"""Loads: the first rows of new views, and of new definitions of views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
 from everview.plan.nodes import Replace
 from everview.plan.ordering import has_map
-from everview.programs.program import Kept
+from everview.programs.program import StoredRows
 from everview.programs.programs import Load
 from everview.programs.step import Step
 from everview.schema import has_floats
@@ -37,7 +37,7 @@ FIRST = 1  # the epoch of the first load
 
 
 def load_new(maintainer: Maintainer) -> bool:
-    """Load what waits for it; False if nothing does."""
+    """Load the views that wait for it; False if there are none."""
     groups = _waiting(maintainer.store)
     numbers, of, report = count(1), sum(len(views) for _, views in groups), maintainer.report
     for root, views in groups:
@@ -45,10 +45,11 @@ def load_new(maintainer: Maintainer) -> bool:
         for view in views:
             report.watch.loading(view.name, next(numbers), of)
             begun = time.monotonic()
-            made = _load(maintainer, root, view, [one for one, _ in loaded.values()])
-            if made is None:
+            earlier = [view for view, _ in loaded.values()]
+            loaded_view = _load(maintainer, root, view, earlier)
+            if loaded_view is None:
                 break
-            loaded[view.name] = made, time.monotonic() - begun
+            loaded[view.name] = loaded_view, time.monotonic() - begun
         else:
             _put_in_place(maintainer, [view for view, _ in loaded.values()])
             for name, (_, seconds) in loaded.items():
@@ -58,12 +59,12 @@ def load_new(maintainer: Maintainer) -> bool:
 
 
 def _waiting(store: Store) -> list[tuple[str | None, list[ViewRecord]]]:
-    """What is to be loaded, each view after those that it reads: new ones one by one, definitions
-    that replace others with those that have the same root, which comes first."""
+    """The views to load, each after those that it reads: first new ones, each by itself, then new
+    definitions, in groups of the same root."""
     new = [view for view in store.catalog.all(VIEWS).values() if view.status == NEW]
     replacing: dict[str, list[ViewRecord]] = {}
-    for one in store.catalog.all(REPLACEMENTS).values():
-        replacing.setdefault(one.root, []).append(one.view)
+    for replacement in store.catalog.all(REPLACEMENTS).values():
+        replacing.setdefault(replacement.root, []).append(replacement.view)
     return [
         *((None, [view]) for view in _in_order(new)),
         *((root, _in_order(views)) for root, views in replacing.items()),
@@ -86,14 +87,15 @@ def _load(
 ) -> ViewRecord | None:
     """The view with its state, loaded beside others that were just loaded; None if it fails.
 
-    If rows of another view are damaged, from which it would be loaded, it is loaded without them.
+    If it would be loaded from rows of another view, and these are damaged, it is loaded without
+    them.
     """
     new = view
     view, step, load = _prepared(maintainer, new, beside, beside_rows)
     try:
         maintainer.run(lambda programs: programs.load(view, step, load))
     except FAILURES as error:
-        if isinstance(error, Damaged) and beside_rows and load.kept:
+        if isinstance(error, Damaged) and beside_rows and load.stored_rows:
             return _load(maintainer, root, new, beside, beside_rows=False)
         _give_up(maintainer, root, view, step, maintainer.reason(view, step, {}, error))
         return None
@@ -105,13 +107,13 @@ def _load(
 def _prepared(
     maintainer: Maintainer, view: ViewRecord, beside: list[ViewRecord], beside_rows: bool
 ) -> tuple[ViewRecord, Step, Load]:
-    """What it takes to load a view: the view with places for its state, the step, and the rest.
+    """What it takes to load a view: the view with places for its state, the step, and the load.
 
-    A view is loaded as of the committed epoch: also of tables that no live view follows, its time
-    is what counts.
+    A view is loaded as of the committed epoch; tables that no live view follows are read as of the
+    epoch's time.
     """
     store, token = maintainer.store, maintainer.token
-    live = [one for one in store.catalog.all(VIEWS).values() if one.is_live]
+    live = [other for other in store.catalog.all(VIEWS).values() if other.is_live]
     followed = tables_of([*live, *beside])
     epoch = store.catalog.epoch
     number, positions, now = max(epoch.number, FIRST), dict(epoch.positions), time_now()
@@ -129,45 +131,50 @@ def _prepared(
 def _with_states(
     store: Store, view: ViewRecord, beside: list[ViewRecord], beside_rows: bool
 ) -> tuple[ViewRecord, Load]:
-    """The view with a place for each operator's state: that of an equal one, or a fresh one; with
-    `beside_rows`, rows of other views serve in place of the plans that they are of."""
+    """The view with a place for each operator's state: that of an equal operator, or a fresh one.
+    With `beside_rows`, a part that equals the plan of another view is read from that view's rows.
+    """
     views = store.catalog.all(VIEWS).values()
-    drop_states(store, store.states.names(), [*views, *beside])  # what a load left that failed
+    drop_states(store, store.states.names(), [*views, *beside])  # those of a load that failed
     operators = {node.identity: node for node in view.plan.walk() if node.is_operator}
-    there = [*(other for other in views if other.is_live), *beside]
-    live = {identity: state for one in there for identity, state in one.operators.items()}
+    live_views = [*(other for other in views if other.is_live), *beside]
+    live = {identity: state for live in live_views for identity, state in live.operators.items()}
     fresh = {identity: _new_state() for identity in operators.keys() - live.keys()}
     shared = {identity: live[identity] for identity in operators.keys() & live.keys()}
     states = {**shared, **fresh, ROWS: _new_state()}
-    recomputed = {i: Kept(at) for i, at in shared.items() if isinstance(operators[i], Replace)}
+    recomputed = {
+        identity: StoredRows(state)
+        for identity, state in shared.items()
+        if isinstance(operators[identity], Replace)
+    }
     lie_by_columns = any(UNNAMED in shards_by(node) for node in operators.values())
-    rows = (_rows_of(other, lie_by_columns) for other in there if beside_rows)
-    kept = recomputed | dict(filter(None, rows))
-    found = jobs([view.plan], worth=1, given=kept)
-    places = {node.identity: _new_state() for part in found.ahead for node in part}
+    rows = (_rows_of(other, lie_by_columns) for other in live_views if beside_rows)
+    stored_rows = recomputed | dict(filter(None, rows))
+    planned = jobs([view.plan], worth=1, stored=stored_rows)
+    places = {node.identity: _new_state() for part in planned.ahead for node in part}
     for state in (*fresh.values(), states[ROWS], *places.values()):
         store.states.create(state, view.shards)
-    return replace(view, states=states), Load(fresh, kept, found, places)
+    return replace(view, states=states), Load(fresh, stored_rows, planned, places)
 
 
 def _new_state() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def _rows_of(view: ViewRecord, lie_by_columns: bool) -> tuple[str, Kept] | None:
-    """The rows of a view in place of its plan; not if they are told apart by doubles, as 0.0 and
-    -0.0 are there as one, nor if they have maps, whose entries are there in another order, nor if
-    they have to lie where they do and no column says where."""
+def _rows_of(view: ViewRecord, lie_by_columns: bool) -> tuple[str, StoredRows] | None:
+    """The rows of a view, to read in place of its plan, by the plan's identity. None if its key has
+    doubles, as it stores 0.0 and -0.0 as one; if it has maps, as it stores their entries in another
+    order; or if its rows have to lie where they do, and no column says where."""
     plan = view.plan
     has_place = distribution(plan) != UNNAMED or not lie_by_columns
     has_doubles = any(has_floats(plan.column(name).type) for name in view.key)
     if not has_place or has_doubles or any(has_map(column.type) for column in plan.columns):
         return None
-    return plan.identity, Kept(view.rows, view.key)
+    return plan.identity, StoredRows(view.rows, view.key)
 
 
 def _put_in_place(maintainer: Maintainer, views: list[ViewRecord]) -> None:
-    """Let readers see views that were loaded, in place of those that they replace."""
+    """Let readers see the loaded views, in place of those that they replace."""
     epoch = maintainer.store.catalog.epoch.number
     changes: dict[Key[Any], Record | None] = {}
     for view in views:
@@ -179,7 +186,7 @@ def _put_in_place(maintainer: Maintainer, views: list[ViewRecord]) -> None:
 def _give_up(
     maintainer: Maintainer, root: str | None, view: ViewRecord, step: Step, what: str
 ) -> None:
-    """Stop a view that can't be loaded; or if it was to replace another, let that one be."""
+    """Stop a view that can't be loaded; if it was to replace another, leave that one as it is."""
     store, report = maintainer.store, maintainer.report
     if root is None:
         maintainer.stop(replace(view, states={}), step, what)
@@ -189,7 +196,9 @@ def _give_up(
             "CREATE OR REPLACE again"
         )
         changes: dict[Key[Any], Record | None] = {
-            key: None for key, one in store.catalog.all(REPLACEMENTS).items() if one.root == root
+            key: None
+            for key, replacement in store.catalog.all(REPLACEMENTS).items()
+            if replacement.root == root
         }
         if (old := store.catalog.get(VIEWS[root])) is not None:
             changes[VIEWS[root]] = replace(old, error=reason)

@@ -1,4 +1,4 @@
-"""The maintainer: what it works with, and what it does when a view fails."""
+"""The maintainer: its store and engine, and what it does when a view fails."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Maintainer:
     batch: Batch = USUAL
 
     def step(self, view: ViewRecord, epoch: int, start: Positions | None, end: Positions) -> Step:
-        """The work of an epoch, or of a load; all views have the shards of one."""
+        """The work of an epoch, or of a load; all views have the same shards."""
         return Step(self.store.address, view.shards, self.token, epoch, start, end)
 
     def run(self, work: Callable[[Programs], int], unknown_tries: int = UNKNOWN_TRIES) -> None:
-        """Do work on the engine, again if the engine fails, and count the view rows it touched."""
+        """Do work on the engine, and again if the engine fails; count the view rows it touched."""
         engine = self.engine
         self.report.rows += run_again(engine, lambda: work(engine.programs), unknown_tries)
 
@@ -61,15 +61,19 @@ class Maintainer:
         self.report.watch.stopped(view.name, reason)
 
     def _whose(self, what: str, view: ViewRecord) -> str:
-        """Which other views have the state that a message of damage names."""
-        others = [one for one in self.store.catalog.all(VIEWS).values() if one.name != view.name]
-        names = [one.name for one in others if any(f"/{s}/" in what for s in one.states.values())]
+        """The other views that have the damaged state which an error message names, in words."""
+        names = [
+            other.name
+            for other in self.store.catalog.all(VIEWS).values()
+            if other.name != view.name
+            and any(f"/{state}/" in what for state in other.states.values())
+        ]
         return f"; this is also state of view {', '.join(names)}" if names else ""
 
     def reason(
         self, view: ViewRecord, step: Step, states: Mapping[str, str], error: EverviewError
     ) -> str:
-        """What went wrong, and on which row, with a remedy; operators say so themselves."""
+        """What went wrong, on which row, and a remedy; errors of operators say all that already."""
         what = " ".join(str(error).split("\n== SQL")[0].split())
         if isinstance(error, Damaged):
             return what + self._whose(what, view)

@@ -1,5 +1,5 @@
-"""What maintenance finds when it begins: after a crash of the machine, or with files that don't
-belong together."""
+"""What maintenance does first: after a crash of the machine, or with files that don't belong
+together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ QUIET_SECONDS = 30.0
 
 
 def recover(store: Store, token: int) -> str | None:
-    """After a crash of the machine have all views made anew, from what the tables have now, and
-    say why."""
+    """After a crash of the machine, mark all views to be loaded again from the tables, and say
+    why."""
     if not store.states.is_suspect:
         return None
     epoch = store.catalog.epoch
@@ -31,22 +31,22 @@ def recover(store: Store, token: int) -> str | None:
 
 
 def ahead_of_logs(store: Store, epoch: Epoch) -> dict[str, str]:
-    """What an epoch has of tables and the logs don't, in words by table."""
-    found = {}
-    there = store.tables()
+    """The changes that an epoch has but the logs lack, in words by table."""
+    losses = {}
+    tables = store.tables()
     for table, positions in epoch.positions.items():
-        held = store.log(table) if table in there else {}
+        log = store.log(table) if table in tables else {}
         for region, position in positions.items():
-            if region in held and held[region].last < position:
-                found[table] = (
-                    f"table {table}, region {region}: its log ends at change {held[region].last}, "
+            if region in log and log[region].last < position:
+                losses[table] = (
+                    f"table {table}, region {region}: its log ends at change {log[region].last}, "
                     f"but views had all changes up to {position}: those between are lost"
                 )
-    return found
+    return losses
 
 
 def settle_if_quiet(store: Store, token: int) -> None:
-    """Sync all state if the last epoch was a while ago; if that fails, the status tells."""
+    """Sync all state if the last epoch was a while ago; if that fails, the status says so."""
     epoch = store.catalog.epoch
     if time_now() - epoch.time > QUIET_SECONDS * 1e6:
         with suppress(WriteError):

@@ -9,8 +9,8 @@ from everview.maintain.watching import Watcher
 
 @dataclass
 class Report:
-    """What `maintain` did; `failed` says why views had to stop, `recovered` why all were made anew
-    after a crash of the machine."""
+    """What `maintain` did. `failed` says why views stopped, and `recovered` why all views were
+    loaded again after a crash of the machine."""
 
     epochs: int = 0
     changes: int = 0

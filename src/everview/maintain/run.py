@@ -1,9 +1,9 @@
 """The maintainer: loads new views, and runs epochs until nothing is pending.
 
-Progress is in the store alone: the record `epoch` has the committed epoch and its positions in
-every table's log; `intent` has the epoch that was begun. An intent without its commit is run again
-with the same ranges; the law of states makes that harmless. A view's record says where its
-operators have their state; equal operators of several views have it once.
+Only the store has the progress: the record `epoch` has the committed epoch and its positions in
+every table's log; `intent` has the epoch that was begun. An epoch that was begun but not committed
+runs again with the same ranges; the law of states makes that harmless. A view's record says where
+its operators have their state; equal operators of several views share one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def maintain(
 ) -> Report:
     """Bring every view up to the newest change; waits while another process does so.
 
-    One that gives no sign of life for `lease` seconds is superseded. If that happens to this one,
-    it waits for its turn again.
+    A maintainer that gives no sign of life for `lease` seconds is superseded. If that happens to
+    this one, it waits for its turn again.
     """
     report, begun = Report(watch=watch or Watcher()), time.monotonic()
     while not _maintain(store, engine, report, lease, batch):
@@ -45,7 +45,7 @@ def maintain(
 
 
 def _maintain(store: Store, engine: Engine, report: Report, lease: float, batch: Batch) -> bool:
-    """False if another took over meanwhile, or waits for its turn."""
+    """False if another process took over meanwhile, or waits for its turn."""
     with store.leases.held(WORK, lease, report.watch.waiting) as token:
         try:
             return _run(Maintainer(store, engine, token, report, batch))
@@ -76,7 +76,7 @@ def _run(maintainer: Maintainer) -> bool:
 
 
 def _stop_ahead(maintainer: Maintainer) -> None:
-    """Stop views that are ahead of a table's log: they would miss what comes next."""
+    """Stop views that are ahead of a table's log: they would miss the next changes."""
     epoch = maintainer.store.catalog.get(EPOCH)
     live = [view for view in maintainer.store.catalog.all(VIEWS).values() if view.is_live]
     if epoch is None or not live:
@@ -84,15 +84,15 @@ def _stop_ahead(maintainer: Maintainer) -> None:
     intent = maintainer.store.catalog.get(INTENT) or NO_EPOCH
     ahead = ahead_of_logs(maintainer.store, intent) | ahead_of_logs(maintainer.store, epoch)
     for view in live:
-        if found := [ahead[table] for table in view.tables if table in ahead]:
+        if losses := [ahead[table] for table in view.tables if table in ahead]:
             at = epoch.positions
             step = maintainer.step(view, epoch.number + 1, at, at)
-            maintainer.stop(view, step, "; ".join(found))
+            maintainer.stop(view, step, "; ".join(losses))
 
 
 def _reload_doubtful(maintainer: Maintainer) -> None:
-    """Have views loaded again that were loaded before every operator had to note its end, or when
-    one could note it though Sail had taken its rows away: their state may lack rows."""
+    """Mark views to be loaded again if their state may lack rows: an older version loaded them,
+    whose operators did not note their end, or noted it though Sail had taken their rows away."""
     doubtful = {
         key: view.anew()
         for key, view in maintainer.store.catalog.all(VIEWS).items()

@@ -1,4 +1,4 @@
-"""The life of views outside of epochs: who may change them, and what goes with them."""
+"""How views change outside of epochs, and which state and logs are deleted with them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from everview.view import View
 
 
 @contextmanager
-def alone(store: Store) -> Iterator[int]:
-    """Inside the block nobody maintains views; gives the token to write with."""
+def maintenance_paused(store: Store) -> Iterator[int]:
+    """No process maintains views inside the block; yields the token to write with."""
     with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
         fence(store, token)
         yield token
 
 
 def fence(store: Store, token: int) -> None:
-    """After a maintainer was superseded, see to it that it can write nothing any more."""
+    """Make sure that a superseded maintainer can write nothing any more."""
     if store.leases.is_fenced:
         return
     store.states.begin(token)
@@ -48,7 +48,7 @@ def forget_views(store: Store, names: list[str], token: int) -> None:
 
 
 def change_views(store: Store, token: int, changes: RecordChanges) -> None:
-    """Write records of views, and let go of the state and logs that no view needs then."""
+    """Write records of views, and delete the state and logs that no view needs then."""
     before = store.catalog.all(VIEWS)
     after = {key: view for key, view in {**before, **changes}.items() if key.kind == VIEWS}
     views = [view for view in after.values() if isinstance(view, ViewRecord)]
@@ -64,9 +64,9 @@ def change_views(store: Store, token: int, changes: RecordChanges) -> None:
 
 
 def rebuild_view(store: Store, name: str) -> None:
-    """Have a view made anew by the next `maintain`, and those that share state with it."""
-    with alone(store) as token:
-        name = View(store, name).name  # unless it went meanwhile
+    """Let the next `maintain` load a view again, and those that share state with it."""
+    with maintenance_paused(store) as token:
+        name = View(store, name).name  # raises an error if it was dropped meanwhile
         views = store.catalog.all(VIEWS)
         states = set(views[VIEWS[name]].states.values())
         affected = {

@@ -1,1 +1,1 @@
-"""Operators: from a shard's delta and state to a delta; Arrow in, Arrow out, without Spark."""
+"""Operators turn a shard's delta and state into a delta: Arrow in, Arrow out, without Spark."""

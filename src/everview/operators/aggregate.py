@@ -1,4 +1,4 @@
-"""Aggregates by group: what the functions of a node keep for each group, and what they give."""
+"""Aggregates by group: the state that a node's functions keep for each group, and their results."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from everview.plan.nodes import Aggregate, Call
 from everview.schema import Column, has_floats
 from everview.state import State
 
-_Given = tuple[str, str | None, bool]
+_ArgumentKey = tuple[str, str | None, bool]
 
 
 class AggregateOperator(Operator):
-    """Keep for each group the count of its rows, and what functions need of their arguments.
+    """Keep for each group the count of its rows, and the state that functions need.
 
     Law:   sum of outputs == aggregate(sum of inputs). A group without rows disappears; the one
-           group of a global aggregate never does, once a delta (of weight 0) has made it.
+           group of a global aggregate never does, once a delta (of weight 0) has created it.
     State: group -> counts and exact sums; for DISTINCT, and for functions that need them, also the
            argument's values in order.
     Cost:  one state read and one write for each group of the delta.
@@ -73,13 +73,13 @@ class AggregateOperator(Operator):
 
     @property
     def partial_columns(self) -> tuple[Column, ...] | None:
-        """What `partial` gives; None if values are kept, or anything as bytes."""
+        """The columns of `partial`; None if the state has values, or anything as bytes."""
         if self._values or pa.binary() in self._schema.types:
             return None
         return tuple(map(self._node.input.column, self._node.groups)) + self.columns
 
     def partial(self, delta: pa.Table) -> pa.Table:
-        """A delta added up by group, which `apply` takes in its place."""
+        """A delta added up by group; `apply` takes it in place of the delta."""
         groups = _Groups(delta, self._keys, self._node.groups)
         changes = self._changes(delta, groups, {})
         added = [
@@ -134,7 +134,7 @@ class AggregateOperator(Operator):
             places, changed = events[part.names[0]] if part.distinct else everywhere
             values = [whole(delta[name]) for name in part.names]
             if part.distinct:
-                values = [one.take(pa.array(places)) for one in values]
+                values = [array.take(pa.array(places)) for array in values]
             ids = groups.ids[places]
             arrays += [
                 column.change(values, changed, ids, len(groups)) for column in part.state.values()
@@ -149,19 +149,19 @@ class AggregateOperator(Operator):
         return pa.table(arrays, schema=self._schema)
 
     def _read(self, values: list[bytes]) -> pa.Table:
-        """The state of groups; zeros for those that have none."""
-        there = [value for value in values if value]
-        arrays = self._codec.decode(*join(there), range(len(self._schema)))
-        found = pa.Table.from_arrays(arrays, schema=self._schema)
-        if len(there) == len(values):
-            return found
+        """The state of groups; zeros for groups without state."""
+        present = [value for value in values if value]
+        arrays = self._codec.decode(*join(present), range(len(self._schema)))
+        state = pa.Table.from_arrays(arrays, schema=self._schema)
+        if len(present) == len(values):
+            return state
         has = np.array([bool(value) for value in values], np.bool_)
-        spread = found.take(pa.array(np.cumsum(has) - 1, mask=~has))
+        spread = state.take(pa.array(np.cumsum(has) - 1, mask=~has))
         filled = [spread[f.name].fill_null(sums.zero(f.type)) for f in self._schema]
         return pa.table(filled, schema=self._schema)
 
     def _from_values(self, groups: list[bytes], state: State) -> dict[Call, pa.Array]:
-        """The results that come from ordered values."""
+        """The results of the functions that compute them from ordered values."""
         return {
             call: function.of_values(self._values[call.argument or ""].of(groups, state))
             for call, function in self._functions.items()
@@ -194,8 +194,8 @@ class AggregateOperator(Operator):
         compute: Callable[..., pa.Array],
         *arrays: Sequence[Any],
     ) -> pa.Array:
-        """What is computed from arrays by group. Raises `Overflow` that names the first group
-        for which it doesn't fit."""
+        """The result of a computation by group. Raises `Overflow`, naming the first group for which
+        it doesn't fit."""
         try:
             return compute(*arrays)
         except pa.ArrowInvalid as error:
@@ -217,13 +217,13 @@ class AggregateOperator(Operator):
 
 
 class _Argument:
-    """What is kept of an argument, or of a pair, for the functions that are called with it."""
+    """The state of an argument, or of a pair, for the functions that are called with it."""
 
     def __init__(
-        self, node: Aggregate, given: _Given, prefix: str, functions: list[AggregateFunction]
+        self, node: Aggregate, key: _ArgumentKey, prefix: str, functions: list[AggregateFunction]
     ) -> None:
-        first, other, self.distinct = given
-        self.names = [first] if other is None else [first, other]
+        first, second, self.distinct = key
+        self.names = [first] if second is None else [first, second]
         self._prefix = prefix
         needed = {column for function in functions for column in function.state()}
         in_order = sorted(needed, key=lambda column: (column.place, column.name))
@@ -233,31 +233,31 @@ class _Argument:
         self.texts = {n: str(Call(c.name, first, self.distinct)) for n, c in self.state.items()}
 
     def columns_for(self, function: AggregateFunction, state: pa.Table) -> list[pa.Array]:
-        """Of the state of groups what a function needs."""
+        """The columns of the groups' state that a function needs."""
         return [whole(state[f"{self._prefix}{column.name}"]) for column in function.state()]
 
 
 def _by_call(
     node: Aggregate, grown: dict[Call, AggregateFunction], free: str
 ) -> dict[Call, _Argument]:
-    """What is kept for each call, in the order that stored state has: by argument, shared by all
-    its functions; then by call, of functions with less state for rows that stay."""
+    """The argument of each call, in the order of the stored state: first by argument, which all its
+    functions share; then by call, for functions that need less state when rows never go."""
     others = [call for call in node.calls if call.argument and call not in grown]
     in_order = sorted(others, key=lambda call: str(_arguments(call)))
-    found: dict[Call, _Argument] = {}
-    for i, (given, some) in enumerate(groupby(in_order, _arguments)):
-        calls = list(some)
-        shared = _Argument(node, given, f"{free}{i}_", [call.definition for call in calls])
-        found |= dict.fromkeys(calls, shared)
+    by_call: dict[Call, _Argument] = {}
+    for i, (key, same_argument) in enumerate(groupby(in_order, _arguments)):
+        calls = list(same_argument)
+        shared = _Argument(node, key, f"{free}{i}_", [call.definition for call in calls])
+        by_call |= dict.fromkeys(calls, shared)
     for call in sorted(grown, key=str):
-        given = (call.argument or "", None, False)
-        found[call] = _Argument(node, given, f"{free}{call}_", [grown[call]])
-    return found
+        key = (call.argument or "", None, False)
+        by_call[call] = _Argument(node, key, f"{free}{call}_", [grown[call]])
+    return by_call
 
 
 class _Groups:
-    """The groups of a delta: keys ascending, one row of the groups' columns for each, and which
-    of them every row of the delta is in."""
+    """The groups of a delta: keys ascending, for each one row of the groups' columns, and for each
+    row of the delta the number of its group."""
 
     def __init__(self, delta: pa.Table, codec: GroupCodec, names: tuple[str, ...]) -> None:
         encoded = codec.encode(delta).dictionary_encode()
@@ -274,13 +274,13 @@ class _Groups:
         return len(self.keys)
 
 
-def _arguments(call: Call) -> _Given:
-    """What calls have in common that share what is kept."""
+def _arguments(call: Call) -> _ArgumentKey:
+    """Equal for calls that share their state."""
     return call.argument or "", call.other, call.distinct
 
 
 def _free_prefix(names: tuple[str, ...]) -> str:
-    """What none of the names begins with: beside them, partial sums have names too."""
+    """A prefix that none of the names begins with, for the names of partial sums."""
     prefix = "_"
     while any(name.startswith(prefix) for name in names):
         prefix += "_"

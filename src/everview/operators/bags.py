@@ -1,4 +1,4 @@
-"""Deltas as operators keep them: rows as bytes under keys, added up, and back again."""
+"""Deltas in the form in which operators store them: rows as bytes under keys, added up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everview.state import State
 
 
 class BagRows:
-    """Rows of some columns as they lie in a bag."""
+    """Rows of some columns, encoded for a bag."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
@@ -41,8 +41,8 @@ class BagRows:
 class Bagged:
     """A delta with equal rows added up, by ascending key.
 
-    `rows`, `keys`, `bodies` and `weights` go together; `unique` has each key once, and `which`
-    says for every row which of them is its.
+    `rows`, `keys`, `bodies` and `weights` go together; `unique` has each key once, and `which` has
+    for every row the place of its key there.
     """
 
     rows: pa.Table
@@ -62,7 +62,7 @@ class Bagged:
         return np.bincount(self.which, self.weights, len(self.unique)).astype(np.int64)
 
     def under(self, keys: np.ndarray) -> Bagged:
-        """The part of the delta under some of the unique keys, given as a mask."""
+        """The part of the delta under some of the unique keys; `keys` is a mask."""
         mask = keys[self.which]
         rows = pa.array(mask)
         return Bagged(
@@ -98,7 +98,7 @@ def bagged(delta: pa.Table, keys: pa.BinaryArray, bodies: pa.BinaryArray) -> Bag
 
 
 def _all_differ(keys: pa.BinaryArray, bodies: pa.BinaryArray) -> bool:
-    """Whether no two rows are equal, which is mostly so; False if it can't be told by hashes."""
+    """Whether no two rows are equal, which is mostly so; False if hashes can't tell."""
     hashes = [np.fromiter(map(hash, part.to_pylist()), np.int64) for part in (keys, bodies)]
     of_keys, of_bodies = (part.view(np.uint64) for part in hashes)
     mixed = np.sort(of_keys * GOLDEN + of_bodies)
@@ -106,13 +106,13 @@ def _all_differ(keys: pa.BinaryArray, bodies: pa.BinaryArray) -> bool:
 
 
 def no_rows(delta: pa.Table) -> Bagged:
-    """A delta that is empty."""
+    """An empty delta."""
     nothing, none = pa.array([], pa.binary()), np.zeros(0, np.int64)
     return Bagged(delta, nothing, nothing, none, nothing, none)
 
 
 def begins_of(keys: pa.BinaryArray) -> np.ndarray:
-    """True where a sorted key is another than the one before."""
+    """True where a sorted key differs from the one before."""
     if len(keys) == 0:
         return np.zeros(0, np.bool_)
     differ = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)

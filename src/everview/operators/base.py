@@ -1,9 +1,8 @@
 """The operator contract.
 
 Law: however the changes are batched, the sum of an operator's outputs equals the query over the
-sum of its inputs. An operator is a pure function of deltas and state; what it reads and writes
-happens in one transaction of the shard, together with a note of the epoch, so a replay of an
-epoch never reaches it.
+sum of its inputs. An operator is a pure function of deltas and state. It reads and writes in one
+transaction of the shard, which also notes the epoch, so a replay of an epoch never reaches it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SEVERAL = "a scalar subquery gave more than one row; have it give one, as with m
 
 
 class MemoryState:
-    """State in memory, for tests and for what is computed once and kept by no one."""
+    """State in memory, for tests and for rows that are computed once and not stored."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -47,12 +46,12 @@ class MemoryState:
         return bool(self.bags)
 
     def get_bags(self, keys: list[bytes]) -> Bag:
-        found = [
+        entries = [
             (place, row, count)
             for place, key in enumerate(keys)
             for row, count in self.bags.get(key, {}).items()
         ]
-        places, rows, counts = zip(*found, strict=True) if found else ((), (), ())
+        places, rows, counts = zip(*entries, strict=True) if entries else ((), (), ())
         return np.array(places, np.int64), list(rows), np.array(counts, np.uint32)
 
     def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
@@ -84,7 +83,7 @@ class MemoryState:
 
 
 class Operator(ABC):
-    """Works on the nodes of one kind; it is made of the node, and has no state of its own."""
+    """Works on the nodes of one kind. It is built from a node, and has no state of its own."""
 
     kind: ClassVar[str]
 
@@ -93,16 +92,16 @@ class Operator(ABC):
 
     @property
     def partial_columns(self) -> tuple[Column, ...] | None:
-        """What `partial` gives; None if this operator has none."""
+        """The columns of `partial`; None if this operator has no partial results."""
         return None
 
     def partial(self, delta: pa.Table) -> pa.Table:
-        """A delta of its one input in fewer rows, ahead of a shuffle; `apply` takes it as well."""
+        """A delta of its one input in fewer rows, for a shuffle; `apply` takes it as well."""
         raise NotImplementedError(f"{self.kind} has no partial results")
 
     @abstractmethod
     def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
-        """The delta of the output that the deltas of the inputs make; updates the state.
+        """The delta of the output for the deltas of the inputs; updates the state.
 
         There is a delta for each input of the node, in its order; some may have no rows.
         """

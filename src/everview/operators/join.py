@@ -22,13 +22,13 @@ _COUNT = struct.Struct("<q")
 
 
 class JoinOperator(Operator):
-    """Pair changed rows of one side with what the other side has, and keep both.
+    """Pair changed rows of one side with the rows of the other side, and keep both.
 
     Law:   sum of outputs == join(sum of left inputs, sum of right inputs).
-    State: rows of each side by join key, without the key's columns; for all but inner joins also
-           how many rows of the right there are by key (for full joins, of the left too; for left
-           joins to unique keys not, as the rows tell), and for semi, anti and existence joins
-           nothing else of the right.
+    State: rows of each side by join key, without the key's columns. All but inner joins also count
+           the rows of the right by key (full joins those of the left too; left joins to unique keys
+           don't, as they see it from the rows). Semi, anti and existence joins keep only the count
+           of the right.
     Cost:  one look-up for each changed key, and the rows that match.
     """
 
@@ -46,42 +46,44 @@ class JoinOperator(Operator):
         self._schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64(), False)])
 
     def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
-        (left, alone_left), (right, alone_right) = (
+        (left, keyless_left), (right, keyless_right) = (
             side.read(delta) for side, delta in zip(self._sides, inputs, strict=True)
         )
-        deltas, keyless = (left, right), (alone_left, alone_right)
-        given = [self._schema.empty_table()]
+        deltas, keyless = (left, right), (keyless_left, keyless_right)
+        outputs = [self._schema.empty_table()]
         if self._paired:
-            given += self._pairs(left, right, state)
+            outputs += self._pairs(left, right, state)
         for side in {"inner": (), "full": (LEFT, RIGHT)}.get(self._node.how, (LEFT,)):
-            given += self._by_count(side, deltas, state)
+            outputs += self._by_count(side, deltas, state)
             rows = keyless[side]
-            given.append(self._alone(side, rows, weights_of(rows), np.zeros(len(rows), np.bool_)))
+            outputs.append(
+                self._unpaired(side, rows, weights_of(rows), np.zeros(len(rows), np.bool_))
+            )
         self._sides[LEFT].keep(left, state)
         self._sides[RIGHT].keep(right, state)
         if self._node.how == "single":
             self._check_single(left, right, state)
-        return without_zeros(pa.concat_tables(given))
+        return without_zeros(pa.concat_tables(outputs))
 
     def _pairs(self, left: Bagged, right: Bagged, state: State) -> list[pa.Table]:
-        """Changed left rows with all right ones, and changed right rows with the old left ones."""
-        given = []
+        """Changed left rows with all right rows, and changed right rows with the old left rows."""
+        outputs = []
         if len(left.unique):
-            found = [self._sides[RIGHT].kept(left, state)]
+            all_matches = [self._sides[RIGHT].stored_matches(left, state)]
             if len(right.unique):
-                found.append(self._sides[RIGHT].changed(right, left))
-            for matches in found:
+                all_matches.append(self._sides[RIGHT].changed_matches(right, left))
+            for matches in all_matches:
                 self._check_pairs(len(left.which) * len(matches.keys))
-                mine, theirs = matches.pairs(left)
-                weights = left.weights[mine] * matches.counts[theirs]
-                given.append(self._output(left.rows, mine, matches.rows, theirs, weights))
+                changed, matching = matches.pairs(left)
+                weights = left.weights[changed] * matches.counts[matching]
+                outputs.append(self._output(left.rows, changed, matches.rows, matching, weights))
         if len(right.unique):
-            matches = self._sides[LEFT].kept(right, state)
+            matches = self._sides[LEFT].stored_matches(right, state)
             self._check_pairs(len(right.which) * len(matches.keys))
-            mine, theirs = matches.pairs(right)
-            weights = right.weights[mine] * matches.counts[theirs]
-            given.append(self._output(matches.rows, theirs, right.rows, mine, weights))
-        return given
+            changed, matching = matches.pairs(right)
+            weights = right.weights[changed] * matches.counts[matching]
+            outputs.append(self._output(matches.rows, matching, right.rows, changed, weights))
+        return outputs
 
     def _check_pairs(self, pairs: int) -> None:
         if not self._node.left_keys and pairs > MOST_PAIRS:
@@ -92,15 +94,15 @@ class JoinOperator(Operator):
             )
 
     def _by_count(self, side: int, deltas: tuple[Bagged, Bagged], state: State) -> list[pa.Table]:
-        """Rows of a side by themselves, as far as they show whether they have a match: changed
-        ones, and those for which that turned."""
-        mine, other = deltas[side], deltas[1 - side]
-        of_mine, of_other = untagged(mine, side), untagged(other, side)
-        keys = pa.concat_arrays([of_mine, of_other]).unique()
+        """Rows of a side whose output depends on whether they have a match: changed rows, and rows
+        that got their first match or lost their last."""
+        own, other = deltas[side], deltas[1 - side]
+        own_keys, other_keys = untagged(own, side), untagged(other, side)
+        keys = pa.concat_arrays([own_keys, other_keys]).unique()
         keys = keys.take(pc.array_sort_indices(keys))
         listed = keys.to_pylist()
         before = self._counts_before(listed, state)
-        at = pc.index_in(of_other, keys).to_numpy()
+        at = pc.index_in(other_keys, keys).to_numpy()
         after = before.copy()
         after[at] += other.totals()
         if np.any(after < 0):
@@ -111,47 +113,51 @@ class JoinOperator(Operator):
             state.put_many(
                 [listed[i] for i in at], [_COUNT.pack(n) if n else b"" for n in after[at].tolist()]
             )
-        has = (after > 0)[pc.index_in(of_mine, keys).to_numpy()][mine.which]
-        given = [self._alone(side, mine.rows, mine.weights, has)]
+        has_match = (after > 0)[pc.index_in(own_keys, keys).to_numpy()][own.which]
+        outputs = [self._unpaired(side, own.rows, own.weights, has_match)]
         turned = (before[at] > 0) != (after[at] > 0)
         if turned.any():
-            matches = self._sides[side].kept(other.under(turned), state)
-            has = (after[at] > 0)[turned][matches.keys]
-            given.append(self._alone(side, matches.rows, -matches.counts, ~has))
-            given.append(self._alone(side, matches.rows, matches.counts, has))
-        return given
+            matches = self._sides[side].stored_matches(other.under(turned), state)
+            has_match = (after[at] > 0)[turned][matches.keys]
+            outputs.append(self._unpaired(side, matches.rows, -matches.counts, ~has_match))
+            outputs.append(self._unpaired(side, matches.rows, matches.counts, has_match))
+        return outputs
 
     def _counts_before(self, keys: list[bytes], state: State) -> np.ndarray:
-        """How many rows the other side had; of unique ones, as they are kept."""
+        """How many rows the other side had; unique rows are counted as they are stored."""
         if not self._node.unique:
             return _counts(state.get_many(keys))
         places, _, counts = state.get_bags([bytes([RIGHT]) + key[1:] for key in keys])
         return np.bincount(places, counts, len(keys)).astype(np.int64)
 
-    def _alone(self, side: int, rows: pa.Table, weights: np.ndarray, has: np.ndarray) -> pa.Table:
-        """Rows of a side that have a match or have none: as the join shows them by themselves."""
-        own = (self._node.left, self._node.right)[side].names()
-        arrays = [rows[name] for name in own]
+    def _unpaired(
+        self, side: int, rows: pa.Table, weights: np.ndarray, has_match: np.ndarray
+    ) -> pa.Table:
+        """The output for rows of a side that isn't a pair, by whether they have a match."""
+        names = (self._node.left, self._node.right)[side].names()
+        arrays = [rows[name] for name in names]
         if self._node.how == "existence":
-            return self._delta([*arrays, pa.array(has)], weights)
+            return self._delta([*arrays, pa.array(has_match)], weights)
         missing = [pa.nulls(len(weights), type_) for type_ in self._types_of_other(side)]
         arrays = [*missing, *arrays] if side == RIGHT else [*arrays, *missing]
-        return self._delta(arrays, weights * (has if self._node.how == "semi" else ~has))
+        return self._delta(
+            arrays, weights * (has_match if self._node.how == "semi" else ~has_match)
+        )
 
     def _types_of_other(self, side: int) -> list[pa.DataType]:
-        """Of the columns that a row without a match has NULLs for."""
+        """The types of the columns that are NULL in a row without a match."""
         count = len(self._node.left.columns)
         columns = self._node.columns[:count] if side == RIGHT else self._node.columns[count:]
         return [column.type for column in columns]
 
     def _check_single(self, left: Bagged, right: Bagged, state: State) -> None:
-        """That no row of the left has more than one match."""
+        """Raise `TooManyRows` if a row of the left has more than one match."""
         keys = pa.concat_arrays([untagged(left), untagged(right)]).unique()
         listed = keys.take(pc.array_sort_indices(keys)).to_pylist()
         many = _counts(state.get_many(listed)) > 1
         if many.any():
-            found = [bytes([LEFT]) + listed[i][1:] for i in np.flatnonzero(many)]
-            if len(state.get_bags(found)[0]):
+            left_keys = [bytes([LEFT]) + listed[i][1:] for i in np.flatnonzero(many)]
+            if len(state.get_bags(left_keys)[0]):
                 raise TooManyRows(SEVERAL)
 
     def _output(
@@ -167,7 +173,7 @@ class JoinOperator(Operator):
         return self._delta([*left.columns, *right.columns], weights)
 
     def _delta(self, columns: list[pa.ChunkedArray], weights: np.ndarray) -> pa.Table:
-        """The output; without any columns it is its weights that say how many rows there are."""
+        """The output; if it has no columns, its weights say how many rows there are."""
         return pa.Table.from_arrays([*columns, pa.array(weights)], schema=self._schema)
 
 

@@ -1,4 +1,4 @@
-"""The operators by the kind of nodes that they work on: every class of this room that has one."""
+"""All operators of this room by the kind of nodes that they work on."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from everview.plan.nodes import Node
 def _all() -> Iterator[type[Operator]]:
     for module in iter_modules(operators.__path__, f"{operators.__name__}."):
         if module.name != __name__:
-            classes = [one for _, one in getmembers(import_module(module.name), isclass)]
+            classes = [class_ for _, class_ in getmembers(import_module(module.name), isclass)]
             yield from (
-                one for one in classes if issubclass(one, Operator) and hasattr(one, "kind")
+                class_
+                for class_ in classes
+                if issubclass(class_, Operator) and hasattr(class_, "kind")
             )
 
 
@@ -25,5 +27,5 @@ BY_KIND = {operator.kind: operator for operator in _all()}
 
 
 def operator_for(node: Node) -> Operator:
-    """The operator of a node that has one."""
+    """The operator of a node; the node must be of a kind that has one."""
     return BY_KIND[node.kind](node)

@@ -1,4 +1,4 @@
-"""Rows of an operator's input kept by key, and found again by the keys of a delta."""
+"""Rows of an operator's input, stored by key and looked up by the keys of a delta."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from everview.state import State
 
 @dataclass(frozen=True)
 class Matches:
-    """Rows of one side under keys of a delta of the other: `keys` are places in its unique keys,
-    ascending; `counts` say how often each row is there."""
+    """Rows of one side that have the keys of a delta of the other. `keys` are places in the unique
+    keys of that delta, ascending; `counts` say how often each row occurs."""
 
     keys: np.ndarray
     counts: np.ndarray
     rows: pa.Table
 
     def pairs(self, delta: Bagged) -> tuple[np.ndarray, np.ndarray]:
-        """Places in the delta and here, for every pair of rows with equal keys."""
+        """For every pair of rows with equal keys, the place in the delta and the place here."""
         numbers = np.arange(len(delta.unique))
         starts = np.searchsorted(self.keys, numbers)
         lengths = (np.searchsorted(self.keys, numbers, "right") - starts)[delta.which]
-        mine = np.repeat(np.arange(len(delta.which)), lengths)
-        within = np.arange(len(mine)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return mine, starts[delta.which][mine] + within
+        in_delta = np.repeat(np.arange(len(delta.which)), lengths)
+        within = np.arange(len(in_delta)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return in_delta, starts[delta.which][in_delta] + within
 
 
 class Side:
-    """One input: its rows as keys and bodies, and what is kept of it.
+    """One input: its rows as keys and bodies, and how it stores them.
 
-    `keys_of_other` are the columns by which a delta of the other input has the same keys;
-    `null_safe[i]`: NULL is a key like others in the i-th column. With `counted`, rows are only
-    counted, and no columns are kept.
+    `keys_of_other` are the key columns of the other input. With `null_safe[i]`, NULL is a key like
+    others in the i-th column. With `counted`, rows are only counted, and not stored.
     """
 
     def __init__(
@@ -61,14 +60,14 @@ class Side:
         safe = zip(keys, null_safe, strict=True)
         self._strict = [name for name, null_is_equal in safe if not null_is_equal]
         self._counted = counted
-        # equal keys that have floats may differ in their bits, so they are kept with the row
+        # equal keys that have floats may differ in their bits, so they are stored with the row
         exact = [not has_floats(types[name]) for name in keys]
         self._from_key = {n: i for i, n in enumerate(keys) if exact[i]}
         stored = [c for c in columns if c.name not in self._from_key and not counted]
         self._bodies = BagRows(stored)
 
     def read(self, delta: pa.Table) -> tuple[Bagged, pa.Table]:
-        """The delta by key, and those of its rows that equal no key."""
+        """The delta by key, and its rows without a key, which match nothing."""
         if delta.num_rows == 0:
             return no_rows(delta), delta
         present = np.ones(delta.num_rows, np.bool_)
@@ -86,11 +85,11 @@ class Side:
         if not self._counted:
             delta.change(state)
 
-    def kept(self, other: Bagged, state: State) -> Matches:
-        """What is kept of this side under the keys of a delta of the other."""
+    def stored_matches(self, other: Bagged, state: State) -> Matches:
+        """The stored rows of this side under the keys of a delta of the other."""
         tag = bytes([self._tag])
-        asked = other.unique.to_pylist() if state.has_bags() else []
-        keys = [tag + key[1:] for key in asked]
+        other_keys = other.unique.to_pylist() if state.has_bags() else []
+        keys = [tag + key[1:] for key in other_keys]
         places, bodies, counts = state.get_bags(keys)
         stored = self._bodies.decode(bodies)
         first = np.searchsorted(other.which, np.arange(len(other.unique)))
@@ -103,16 +102,16 @@ class Side:
         }
         return Matches(places, counts.astype(np.int64), pa.table(columns))
 
-    def changed(self, mine: Bagged, other: Bagged) -> Matches:
-        """A delta of this side under the keys of one of the other."""
-        found = pc.index_in(untagged(mine), untagged(other)).fill_null(-1).to_numpy()
-        keys = found[mine.which] if len(mine.which) else np.zeros(0, np.int64)
+    def changed_matches(self, own: Bagged, other: Bagged) -> Matches:
+        """The rows of a delta of this side under the keys of a delta of the other."""
+        places = pc.index_in(untagged(own), untagged(other)).fill_null(-1).to_numpy()
+        keys = places[own.which] if len(own.which) else np.zeros(0, np.int64)
         rows = np.flatnonzero(keys >= 0)
         rows = rows[np.argsort(keys[rows], kind="stable")]
-        return Matches(keys[rows], mine.weights[rows], mine.rows.take(pa.array(rows)))
+        return Matches(keys[rows], own.weights[rows], own.rows.take(pa.array(rows)))
 
 
 def untagged(changed: Bagged, tag: int = 0) -> pa.BinaryArray:
-    """Keys as they are for both sides, with a tag for what is kept under them; of a join without
-    keys they are that one byte, as LMDB has no empty ones."""
+    """The unique keys with the same tag for both sides. In a join without keys, a key is just the
+    byte of the tag, as LMDB allows no empty keys."""
     return pc.binary_replace_slice(changed.unique, 0, 1, bytes([tag]))

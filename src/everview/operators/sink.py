@@ -27,12 +27,12 @@ _NOTHING = bytes(_SPLIT.size)
 
 
 class ViewSink:
-    """Keep every row of a view under its key, with how often it is there.
+    """Keep every row of a view under its key, with its count.
 
     Law:   the rows, each as often as its count, are the sum of all deltas.
-    State: key -> (epoch, new, previous): the row as of the epoch that wrote it last, and what it
-           was before. A reader takes `new` if that epoch is committed, else `previous`. A bag has
-           the keys whose rows went in the last epoch: the next removes what is left of them.
+    State: key -> (epoch, new, previous): the row as of the epoch that wrote it last, and the row
+           before. A reader takes `new` if that epoch is committed, else `previous`. A bag has the
+           keys whose rows went in the last epoch: the next epoch removes them.
     Cost:  one state read and one write for each key of the delta.
     """
 
@@ -69,22 +69,23 @@ class ViewSink:
         return len(keys)
 
     def _forget(self, state: State, written: list[bytes], gone: list[bytes]) -> None:
-        """Remove keys that went in an earlier epoch, which is committed, and note those of now."""
+        """Remove keys that went in an earlier epoch, which is committed, and note those of this
+        epoch."""
         _, earlier, _ = state.get_bags([_GONE])
-        left = sorted({*earlier} - {*written})
-        if left:
-            state.put_many(left, [b""] * len(left))
-        noted = [*((key, -1) for key in earlier), *((key, 1) for key in gone)]
-        if noted:
-            keys, weights = zip(*noted, strict=True)
-            state.change_bags([_GONE] * len(noted), list(keys), list(weights))
+        leftover = sorted({*earlier} - {*written})
+        if leftover:
+            state.put_many(leftover, [b""] * len(leftover))
+        notes = [*((key, -1) for key in earlier), *((key, 1) for key in gone)]
+        if notes:
+            keys, weights = zip(*notes, strict=True)
+            state.change_bags([_GONE] * len(notes), list(keys), list(weights))
 
     def _counts(self, rows: list[bytes]) -> np.ndarray:
-        there = [row for row in rows if row]
+        present = [row for row in rows if row]
         counts = np.zeros(len(rows), np.int64)
-        if there:
-            (found,) = self._rows.decode(*join(there), [len(self.columns)])
-            counts[[bool(row) for row in rows]] = found.to_numpy()
+        if present:
+            (stored_counts,) = self._rows.decode(*join(present), [len(self.columns)])
+            counts[[bool(row) for row in rows]] = stored_counts.to_numpy()
         return counts
 
     def _encode(self, rows: pa.Table, counts: np.ndarray) -> list[bytes]:
@@ -101,14 +102,14 @@ class ViewSink:
         return pa.Table.from_arrays(arrays, schema=self._shape)
 
     def read(self, values: Iterator[list[bytes]], committed: int) -> Iterator[pa.Table]:
-        """Rows as of the committed epoch, each as often as it is there."""
+        """Rows as of the committed epoch, each as often as its count says."""
         for rows, counts in self.counted(values, committed):
             yield repeated(rows, counts)
 
     def counted(
         self, values: Iterator[list[bytes]], committed: int
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Rows as of the committed epoch, and how often each is there."""
+        """Rows as of the committed epoch, and their counts."""
         for batch in values:
             rows = list(filter(None, all_current(batch, committed)))
             if rows:
@@ -124,13 +125,13 @@ class ViewSink:
         return listed
 
     def plain_key(self, values: Sequence[Any]) -> bytes | None:
-        """The key of a row by its values in the order of the view's columns; None where they
-        aren't plainly of their types."""
+        """The key of a row from its values, in the order of the view's columns; None if a value
+        isn't plainly of its column's type."""
         return self._keys.encode_plain(values)
 
 
 def split_rows(epoch: int, new: list[bytes], previous: list[bytes]) -> list[bytes]:
-    """Rows as they are kept; b"" where there is none and was none."""
+    """Rows in their stored form; b"" where there is no row and was none."""
     heads = map(_SPLIT.pack, repeat(epoch), map(len, new), map(len, previous))
     values = list(map(b"".join, zip(heads, new, previous, strict=True)))
     if min(map(len, values), default=_SPLIT.size + 1) == _SPLIT.size:
@@ -163,7 +164,7 @@ def repeated(rows: pa.Table, counts: np.ndarray) -> pa.Table:
 
 
 def _last(changed: Bagged) -> np.ndarray:
-    """The place of one row for each key: one that came, if any did."""
+    """The place of one row for each key: of a row that came, if any did."""
     order = np.lexsort((changed.weights > 0, changed.which))
     ends = np.searchsorted(changed.which, np.arange(len(changed.unique)), "right")
     last: np.ndarray = order[ends - 1]

@@ -18,7 +18,7 @@ from everview.plan.nodes import Threshold
 from everview.state import State
 
 _SCALAR = b"scalar"
-_NULL, _VALUE = b"\0", b"\1"  # a scalar's row in the state: no value, or one after it
+_NULL, _VALUE = b"\0", b"\1"  # first byte of a scalar in the state: NULL, or a value follows
 _COMPARE: dict[str, Any] = {
     "=": pc.equal,
     "<": pc.less,
@@ -29,7 +29,7 @@ _COMPARE: dict[str, Any] = {
 
 
 class ThresholdOperator(Operator):
-    """Keep rows in the order of the column compared, and the scalar that they are compared with.
+    """Keep rows in the order of the compared column, and the scalar to compare with.
 
     Law:   sum of outputs == rows of (sum of inputs) whose column compares with (sum of scalars).
     State: value -> rows; the scalar. Rows where the column is NULL compare with nothing and are
@@ -51,46 +51,46 @@ class ThresholdOperator(Operator):
         before, after = self._move(scalars, state)
         rows = rows.filter(rows[self._name].is_valid())
         changed = bagged(rows, self._key(rows), self._rows.encode(rows))
-        given = [weighted(self._rows.schema.empty_table(), 0)]
+        outputs = [weighted(self._rows.schema.empty_table(), 0)]
         if before != after:
-            given.append(self._passed(before, after, state))
+            outputs.append(self._moved(before, after, state))
         passes = self._compare(changed.keys, after)
         fresh = changed.rows.select(self._rows.schema.names).columns
         fresh = pa.Table.from_arrays(fresh, schema=self._rows.schema)
-        given.append(weighted(fresh, changed.weights).filter(pa.array(passes)))
+        outputs.append(weighted(fresh, changed.weights).filter(pa.array(passes)))
         changed.change(state)
-        return pa.concat_tables(given)
+        return pa.concat_tables(outputs)
 
     def _key(self, rows: pa.Table) -> pa.BinaryArray:
         return self._values.encode([whole(rows[self._name])])
 
     def _move(self, scalars: pa.Table, state: State) -> tuple[bytes, bytes]:
-        """The scalar as ordered bytes before and after; b"" if it is NULL or there is none."""
+        """The scalar as ordered bytes before and after; b"" if it is NULL or missing."""
         (before,) = state.get_many([_SCALAR])
         if scalars.num_rows == 0:
             return before[1:], before[1:]
-        held = Counter([before] if before else [])
+        scalar_counts = Counter([before] if before else [])
         valid = scalars[self._scalar].is_valid()
-        kept = scalars.filter(valid)
-        keys = self._values.encode([whole(kept[self._scalar])]).to_pylist()
-        for key, weight in zip(keys, weights_of(kept).tolist(), strict=True):
-            held[_VALUE + key] += weight
-        held[_NULL] += int(weights_of(scalars.filter(pc.invert(valid))).sum())
-        now = +held
+        valid_scalars = scalars.filter(valid)
+        keys = self._values.encode([whole(valid_scalars[self._scalar])]).to_pylist()
+        for key, weight in zip(keys, weights_of(valid_scalars).tolist(), strict=True):
+            scalar_counts[_VALUE + key] += weight
+        scalar_counts[_NULL] += int(weights_of(scalars.filter(pc.invert(valid))).sum())
+        now = +scalar_counts
         if now.total() > 1:
             raise TooManyRows(SEVERAL)
         after = next(iter(now), b"")
         state.put_many([_SCALAR], [after])
         return before[1:], after[1:]
 
-    def _passed(self, before: bytes, after: bytes, state: State) -> pa.Table:
-        """Rows kept that compare otherwise with the new scalar than with the old one."""
+    def _moved(self, before: bytes, after: bytes, state: State) -> pa.Table:
+        """The stored rows that compare otherwise with the new scalar than with the old one."""
         if self._comparison == "=":
             _, bodies, counts = state.get_bags(sorted({before, after} - {b""}))
         else:
-            found = list(state.scan_bags(*self._between(before, after)))
-            bodies = [row for _, row, _ in found]
-            counts = np.array([count for _, _, count in found], np.int64)
+            entries = list(state.scan_bags(*self._between(before, after)))
+            bodies = [row for _, row, _ in entries]
+            counts = np.array([count for _, _, count in entries], np.int64)
         rows = self._rows.decode(bodies)
         keys = self._key(rows)
         change = self._compare(keys, after).astype(np.int64) - self._compare(keys, before)
@@ -98,7 +98,7 @@ class ThresholdOperator(Operator):
         return delta.filter(pa.array(change != 0))
 
     def _between(self, before: bytes, after: bytes) -> tuple[bytes, bytes | None]:
-        """Where the rows lie that compare otherwise."""
+        """The range of keys whose rows may compare otherwise."""
         if before and after:
             return min(before, after), max(before, after)
         return (b"", before or after) if self._comparison[0] == "<" else (before or after, None)
@@ -107,5 +107,5 @@ class ThresholdOperator(Operator):
         if not scalar:
             return np.zeros(len(keys), np.bool_)
         compared = _COMPARE[self._comparison](keys, pa.scalar(scalar, pa.binary()))
-        found: np.ndarray = compared.to_numpy(zero_copy_only=False)
-        return found
+        mask: np.ndarray = compared.to_numpy(zero_copy_only=False)
+        return mask

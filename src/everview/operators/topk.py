@@ -57,24 +57,24 @@ class TopKOperator(Operator):
         return bagged(delta, self._key(delta), self._rows.encode(delta))
 
     def _keep_first(self, delta: pa.Table, state: State) -> None:
-        """Add rows to those kept, and let go of what is not among the first any more."""
+        """Add rows to the stored ones, and delete those that are no longer among the first."""
         room = self._offset + self._limit
         added = self._bagged(delta)
         if np.any(added.weights < 0):
             raise Damaged("a row has gone of tables of which none ever goes")
         last = int(np.searchsorted(np.cumsum(added.weights), room))
-        if last < len(added.keys):  # of all rows only those up to the key of the last
+        if last < len(added.keys):  # rows after the key of the last can't be among the first
             first = np.zeros(len(added.unique), np.bool_)
             first[: added.which[last] + 1] = True
             added = added.under(first)
         added.change(state)
         rows, surplus = [], []
         for row, count in list(self._ordered(state)):
-            kept = min(count, room)
-            room -= kept
-            if count > kept:
+            within = min(count, room)
+            room -= within
+            if count > within:
                 rows.append(row)
-                surplus.append(kept - count)
+                surplus.append(within - count)
         if rows:
             self._bagged(weighted(self._rows.decode(rows), np.array(surplus))).change(state)
 
@@ -84,47 +84,47 @@ class TopKOperator(Operator):
         return pc.binary_join_element_wise(*(key.encode(rows) for key in self._keys), _EMPTY)
 
     def _first(self, state: State) -> tuple[pa.Table, np.ndarray]:
-        """The first rows after the offset, and how often each is among them."""
-        found: list[bytes] = []
+        """The first rows after the offset, and how often each occurs among them."""
+        rows: list[bytes] = []
         counts: list[int] = []
         skip, room = self._offset, self._limit
         for row, count in self._ordered(state):
             if room <= 0:
                 break
-            passed = min(count, skip)
-            skip -= passed
-            if count > passed:
-                found.append(row)
-                counts.append(min(count - passed, room))
-                room -= count - passed
-        return self._rows.decode(found), np.array(counts, np.int64)
+            skipped = min(count, skip)
+            skip -= skipped
+            if count > skipped:
+                rows.append(row)
+                counts.append(min(count - skipped, room))
+                room -= count - skipped
+        return self._rows.decode(rows), np.array(counts, np.int64)
 
     def _ordered(self, state: State) -> Iterator[tuple[bytes, int]]:
-        """The rows that are kept, in order, and how often each is there."""
+        """The stored rows in order, and how often each occurs."""
         for key, tied in groupby(state.scan_bags(), lambda entry: entry[0][:LONG]):
             entries = ((row, count) for _, row, count in tied)
             yield from self._sorted(list(entries)) if len(key) == LONG else entries
 
     def _sorted(self, entries: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
-        """Rows whose keys were cut, in the order of their whole keys."""
+        """Rows whose stored keys are cut, in the order of their whole keys."""
         keys = self._key(self._rows.decode([row for row, _ in entries])).to_pylist()
         return [entry for _, entry in sorted(zip(keys, entries, strict=True))]
 
 
 class _SortKey:
-    """One column as bytes in the order asked for."""
+    """One column as bytes that sort in its order."""
 
     def __init__(self, column: Column, order: Order) -> None:
         self._name = order.column
         self._descending = order.descending
-        self._null, self._there = (b"\0", b"\1") if order.nulls_first else (b"\1", b"\0")
+        self._null, self._not_null = (b"\0", b"\1") if order.nulls_first else (b"\1", b"\0")
         self._codec = KeyCodec([column])
 
     def encode(self, rows: pa.Table) -> pa.BinaryArray:
         array = rows[self._name].combine_chunks()
         marks = pc.if_else(
             array.is_valid(),
-            pa.scalar(self._there, pa.binary()),
+            pa.scalar(self._not_null, pa.binary()),
             pa.scalar(self._null, pa.binary()),
         )
         if array.null_count and is_variable(array.type):

@@ -1,4 +1,4 @@
-"""What is recomputed for whole groups: their rows, and what came out before."""
+"""Operators for results that are recomputed for whole groups."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from everview.state import State
 
 
 class TouchedOperator(Operator):
-    """Keep all rows by group, and give those of the groups that a delta touches.
+    """Keep all rows by group, and output those of the groups that a delta touches.
 
-    Gives for each such group one row of weight 0, with NULLs for all but its columns, and its
-    rows as of now, each as often as it is there, with weight 1. It has no law of its own: what the
-    engine computes from this and `ReplaceOperator` makes of it has one.
+    The output has for each such group one row of weight 0, with NULLs for all but its columns, and
+    its rows as of now, each as often as it occurs, with weight 1. This operator has no law of its
+    own, only together with the `ReplaceOperator` above.
     State: group -> rows.
     Cost:  one write for each changed row; all rows of the groups touched are read.
     """
@@ -35,12 +35,12 @@ class TouchedOperator(Operator):
         (delta,) = inputs
         if delta.num_rows == 0:
             return weighted(self._schema.empty_table(), 0)
-        # a group is touched also by changes that cancel: their weights count as one here
+        # changes that cancel touch a group too, so each weighs one here
         marks, _ = self._rows.read(_with_weights(delta, np.ones(delta.num_rows, np.int64)))
         changed, _ = self._rows.read(delta)
         self._rows.keep(changed, state)
-        kept = self._rows.kept(marks, state)
-        rows = kept.rows.take(pa.array(np.repeat(np.arange(len(kept.keys)), kept.counts)))
+        stored = self._rows.stored_matches(marks, state)
+        rows = stored.rows.take(pa.array(np.repeat(np.arange(len(stored.keys)), stored.counts)))
         first = np.searchsorted(marks.which, np.arange(len(marks.unique)))
         touched = [
             marks.rows[f.name].take(pa.array(first))
@@ -53,10 +53,10 @@ class TouchedOperator(Operator):
 
 
 class ReplaceOperator(Operator):
-    """Keep what was computed for each group, and give the difference to what is computed now.
+    """Keep the computed rows of each group, and output the difference to those computed now.
 
-    Law:   sum of outputs == what is computed from (sum of the inputs of the groups' rows).
-    State: group -> rows that were computed.
+    Law:   sum of outputs == the rows computed from (sum of the inputs of the groups' rows).
+    State: group -> computed rows.
     Cost:  the rows of the groups touched are read, those that differ are written.
     """
 
@@ -85,8 +85,8 @@ class ReplaceOperator(Operator):
         changed.change(state)
         return weighted(_as(changed.rows.select(schema.names), schema), changed.weights)
 
-    def given(self, rows: list[bytes], counts: list[int]) -> pa.Table:
-        """What it gave in all, from rows of its state."""
+    def total_output(self, rows: list[bytes], counts: list[int]) -> pa.Table:
+        """The sum of all outputs, from rows of its state."""
         return weighted(self._rows.decode(rows), np.array(counts, np.int64))
 
 
@@ -96,5 +96,5 @@ def _with_weights(delta: pa.Table, weights: np.ndarray) -> pa.Table:
 
 
 def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same columns, whatever the engine says of their nullability."""
+    """The same columns with this schema, whatever the engine says of their nullability."""
     return pa.Table.from_arrays(rows.columns, schema=schema)

@@ -33,13 +33,13 @@ class Values:
         self._codec = KeyCodec([argument])
 
     def change(self, delta: pa.Table, weights: np.ndarray, state: State) -> Event:
-        """Add a delta; the places in it of values that came or went, and 1 or -1 for each."""
+        """Add a delta. Returns the places of values that came or went, with 1 or -1 for each."""
         column = delta[self.name].combine_chunks()
-        there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        delta = delta.take(pa.array(there))
+        places_of_values = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        delta = delta.take(pa.array(places_of_values))
         keys = self._groups.encode(delta, self._tag)
         bodies = self._codec.encode([delta[self.name].combine_chunks()])
-        places = weighted(pa.table({"place": there}), weights[there])
+        places = weighted(pa.table({"place": places_of_values}), weights[places_of_values])
         changed = bagged(places, keys, bodies)
         listed, rows = changed.keys.to_pylist(), changed.bodies.to_pylist()
         before = np.array(state.count_rows(listed, rows), np.int64)
@@ -49,7 +49,7 @@ class Values:
         return changed.rows["place"].to_numpy()[moved], event[moved]
 
     def of(self, groups: list[bytes], state: State) -> ValuesOfGroups:
-        """The values of some groups, as functions ask for them."""
+        """The values of some groups, for functions to read."""
         tag = bytes([self._tag])
         return ValuesOfGroups(self._codec, [tag + group[1:] for group in groups], state)
 
@@ -64,10 +64,10 @@ class ValuesOfGroups:
 
     def end(self, last: bool) -> pa.Array:
         """The least value of each group, or the greatest; NULL where there is none."""
-        found = [self.state.first(key, last) for key in self.keys]
-        return self.codec.decode([row for row in found if row is not None]).take(_places(found))
+        rows = [self.state.first(key, last) for key in self.keys]
+        return self.codec.decode([row for row in rows if row is not None]).take(_places(rows))
 
 
-def _places(found: list[bytes | None]) -> pa.Array:
-    there = np.array([row is not None for row in found], np.bool_)
-    return pa.array(np.cumsum(there) - 1, mask=~there)
+def _places(rows: list[bytes | None]) -> pa.Array:
+    present = np.array([row is not None for row in rows], np.bool_)
+    return pa.array(np.cumsum(present) - 1, mask=~present)

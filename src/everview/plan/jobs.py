@@ -1,7 +1,8 @@
 """Which operators are run ahead of others, in jobs of their own.
 
-A plan is a graph, but an engine runs a tree: what two nodes read it runs twice, and what that reads
-twice, four times. An operator that is run ahead is run once, and who reads it reads what it gave.
+A plan is a graph, but an engine runs a tree: it runs a node once for each node that reads it, and
+the inputs of that node as often again. An operator that runs ahead runs once, and the nodes that
+read it read its stored output.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TypeVar
 
 from everview.plan.nodes import Constant, Node
 
-# An epoch is for few rows: a job more takes as long as so many Python functions in one.
+# In an epoch of few rows, another job takes as long as this many more Python functions in one job.
 WORTH_A_JOB = 5
 MOST_TOGETHER = 300  # Python functions in one job: an engine has all of them running at once
 _MOST_FOR_ONE = (math.inf, *(MOST_TOGETHER >> halved for halved in range(1, 8)))
@@ -24,8 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Jobs:
-    """Operators to run ahead, job after job; then those of the plans that are together in a job,
-    by their places. `largest` is how many Python functions there are in one job at most."""
+    """Operators to run ahead, job after job; then the plans that run together in each last job, by
+    their places. `largest` is the number of Python functions of the largest job."""
 
     ahead: list[list[Node]]
     last: list[list[int]]
@@ -36,31 +37,31 @@ def jobs(
     plans: Iterable[Node],
     worth: int = WORTH_A_JOB,
     changed: Collection[str] | None = None,
-    given: Collection[str] = (),
+    stored: Collection[str] = (),
 ) -> Jobs:
-    """In which jobs to run plans. Only tables that `changed` give rows; None means that all do, and
-    constants. `given` are nodes that are read from elsewhere, by identity."""
+    """In which jobs to run plans. Only the tables in `changed` have rows; None means that all
+    tables and constants have. `stored` are identities of nodes whose rows are stored already."""
     roots = list(plans)
     for most in _MOST_FOR_ONE:
-        found = _Found(roots, worth, most, changed, given)
+        graph = _Graph(roots, worth, most, changed, stored)
         together: dict[int, list[tuple[int, Node]]] = {}
-        for node in found.ahead:
-            together.setdefault(found.levels[node], []).append((found.sizes[node], node))
+        for node in graph.ahead:
+            together.setdefault(graph.levels[node], []).append((graph.sizes[node], node))
         ahead = [part for level in sorted(together) for part in _parted(together[level])]
-        last = _parted([(found.size(plan) + 1, at) for at, plan in enumerate(roots)])
+        last = _parted([(graph.size(plan) + 1, at) for at, plan in enumerate(roots)])
         largest = max([*map(_size_of, ahead), *map(_size_of, last)], default=0)
         if largest <= MOST_TOGETHER:
             break
     return Jobs(list(map(_of_parts, ahead)), list(map(_of_parts, last)), largest)
 
 
-def size_alone(plan: Node) -> int:
+def size_in_one_job(plan: Node) -> int:
     """How many Python functions it takes to run a plan in one job."""
-    return _Found([plan], math.inf, math.inf, None, ()).sizes[plan]
+    return _Graph([plan], math.inf, math.inf, None, ()).sizes[plan]
 
 
-class _Found:
-    """What is known of nodes whose inputs are known."""
+class _Graph:
+    """The nodes of plans, their sizes and those to run ahead."""
 
     def __init__(
         self,
@@ -68,9 +69,9 @@ class _Found:
         worth: float,
         most: float,
         changed: Collection[str] | None,
-        given: Collection[str],
+        stored: Collection[str],
     ) -> None:
-        self._worth, self._most, self._changed, self._given = worth, most, changed, given
+        self._worth, self._most, self._changed, self._stored = worth, most, changed, stored
         self.nodes: list[Node] = []  # inputs first
         self._reads: dict[Node, int] = {}  # how many operators and views read it
         self.sizes: dict[Node, int] = {}  # Python functions that it takes to run it
@@ -82,25 +83,25 @@ class _Found:
 
     def _read(self, roots: list[Node]) -> None:
         for root in roots:
-            fresh = [node for node in root.walk(self._is_given) if node not in self._reads]
+            fresh = [node for node in root.walk(self._is_stored) if node not in self._reads]
             self.nodes += fresh
             self._reads |= dict.fromkeys(fresh, 0)
         for root in roots:
             self._reads[root] += 1
         for node in reversed(self.nodes):
             times = 1 if node.is_operator else self._reads[node]
-            for one in self._inputs(node):
-                self._reads[one] += times
+            for below_node in self._inputs(node):
+                self._reads[below_node] += times
 
-    def _is_given(self, node: Node) -> bool:
-        return node.identity in self._given
+    def _is_stored(self, node: Node) -> bool:
+        return node.identity in self._stored
 
     def _inputs(self, node: Node) -> tuple[Node, ...]:
-        return () if self._is_given(node) else node.inputs()
+        return () if self._is_stored(node) else node.inputs()
 
     def _add(self, node: Node) -> None:
-        below = [one for one in self._inputs(node) if self.sizes[one]]
-        after = [self.levels[one] + (one in self.ahead) for one in below]
+        below = [below_node for below_node in self._inputs(node) if self.sizes[below_node]]
+        after = [self.levels[below_node] + (below_node in self.ahead) for below_node in below]
         self.levels[node] = max(after, default=0)
         self.sizes[node] = sum(map(self.size, below))
         if self._is_read(node):
@@ -113,7 +114,7 @@ class _Found:
 
     def _is_read(self, node: Node) -> bool:
         """Whether rows of it are read from somewhere."""
-        if self._is_given(node):
+        if self._is_stored(node):
             return True
         tables = node.own_tables()
         if self._changed is None:
@@ -129,11 +130,11 @@ def _parted(sized: list[tuple[int, T]]) -> list[list[tuple[int, T]]]:
     """What is together in one job, in parts that are not too large."""
     parts: list[list[tuple[int, T]]] = [[]]
     room = MOST_TOGETHER
-    for size, one in sized:
+    for size, item in sized:
         if size > room and parts[-1]:
             parts.append([])
             room = MOST_TOGETHER
-        parts[-1].append((size, one))
+        parts[-1].append((size, item))
         room -= size
     return parts if parts[-1] else []
 
@@ -143,4 +144,4 @@ def _size_of(part: list[tuple[int, T]]) -> int:
 
 
 def _of_parts(part: list[tuple[int, T]]) -> list[T]:
-    return [one for _, one in part]
+    return [item for _, item in part]

@@ -1,10 +1,10 @@
-"""Shards with much to do are worked on in processes of their own.
+"""Large shards are worked on in processes of their own.
 
 Spark's Python is a process for each core. Sail's is ours, and Python runs one thread at a time: so
-the operators' part of a load, or of a large epoch, would keep one core busy. A process is given a
-task and the rows of a shard over a pipe, and answers with what came out. It ends when it was idle
-for a while, and when the pipe is closed, as when the maintainer was killed. One that dies is
-replaced, and its task done again: a shard does an epoch once, whoever asks.
+the operators of a load, or of a large epoch, would keep only one core busy. A process gets a task
+and the rows of a shard over a pipe, and answers with the output. It ends after it was idle for a
+while, and when the pipe closes, as when the maintainer was killed. A process that dies is replaced,
+and its task is done again: a shard does an epoch once, whoever asks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Work = Callable[[Document, pa.Table], pa.Table]
 
 
 class Processes:
-    """At most one for each core; who finds all of them busy waits."""
+    """At most one process for each core. Work waits while all of them are busy."""
 
     def __init__(self) -> None:
         self._free = threading.Semaphore(os.cpu_count() or 1)
@@ -41,13 +41,13 @@ class Processes:
         self._reaping: threading.Timer | None = None
 
     def work(self, task: Document, rows: pa.Table) -> pa.Table:
-        """What a process gives for a task, or its error."""
+        """The output of a task, done in a process. Raises the error that the process reports."""
         with self._free:
             failed = 0
             while failed < _TRIES:
                 process, is_new = self._process()
                 try:
-                    answer, given = _ask(process, task, rows)
+                    answer, output = _ask(process, task, rows)
                 except (OSError, EOFError):
                     process.kill()
                     _end(process)
@@ -58,18 +58,18 @@ class Processes:
                 if "error" in answer:
                     kind = getattr(errors, answer["error"], RuntimeError)
                     raise kind(answer["message"])
-                return given
+                return output
         raise EngineFailed(f"{_TRIES} processes for a shard ended before their work was done")
 
     def _process(self) -> tuple[subprocess.Popen[bytes], bool]:
-        """One to work, and whether it is new."""
+        """A process, and whether it is new."""
         try:
             return self._idle.pop(), False
         except IndexError:
             return _start(), True
 
     def _reap_later(self) -> None:
-        """See to it that no process that ended, being idle, stays a zombie."""
+        """Later, wait for idle processes that have ended, so that none stays a zombie."""
         if self._reaping is None:
             self._reaping = threading.Timer(IDLE_SECONDS + _REAP_SECONDS, self._reap)
             self._reaping.daemon = True
@@ -86,7 +86,7 @@ class Processes:
             self._reap_later()
 
     def close(self) -> None:
-        """End those that are idle."""
+        """End the idle processes."""
         while self._idle:
             _end(self._idle.pop())
 
@@ -116,7 +116,7 @@ def _ask(
 
 
 def serve(work: Work) -> None:
-    """In such a process: do work as long as there is some."""
+    """Inside such a process: answer requests until there are no more."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no answer
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
@@ -124,18 +124,18 @@ def serve(work: Work) -> None:
             task, rows = _receive(requests)
         except EOFError:
             return
-        answer, given = Document(), pa.table({})
+        answer, output = Document(), pa.table({})
         try:
-            given = work(task, rows)
+            output = work(task, rows)
         except EverviewError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
         except Exception as error:
             answer = {"error": "RuntimeError", "message": f"{type(error).__name__}: {error}"}
-        _send(answers, answer, given)
+        _send(answers, answer, output)
 
 
 def _send(pipe: IO[bytes], document: Document, rows: pa.Table) -> None:
-    """A document, and after it rows as an Arrow stream, which says itself where it ends."""
+    """Send a document, and after it rows as an Arrow stream, which says itself where it ends."""
     text = json.dumps(document).encode()
     pipe.write(len(text).to_bytes(8, "little") + text)
     with pa.ipc.new_stream(pipe, rows.schema) as stream:
@@ -147,12 +147,12 @@ def _receive(pipe: IO[bytes]) -> tuple[Document, pa.Table]:
     document = json.loads(_read(pipe, int.from_bytes(_read(pipe, 8), "little")))
     try:
         return document, pa.ipc.open_stream(pipe).read_all()
-    except pa.ArrowInvalid as error:  # it ended before its end
+    except pa.ArrowInvalid as error:  # the stream broke off
         raise EOFError from error
 
 
 def _read(pipe: IO[bytes], size: int) -> bytes:
-    found = pipe.read(size)
-    if len(found) < size:
+    data = pipe.read(size)
+    if len(data) < size:
         raise EOFError
-    return found
+    return data

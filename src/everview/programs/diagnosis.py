@@ -1,7 +1,8 @@
-"""Which row a view failed on, when an expression of it failed inside the engine.
+"""Which row a view failed on, when one of its expressions failed inside the engine.
 
-Engines name the value at best. The rows that went into each run of expressions, changes of a table
-or what an operator gave, are tried again in halves until one is left.
+Engines name the value at best. The diagnosis takes the rows that went into each run of expressions,
+which are changes of a table or the output of an operator, and tries halves of them until one row is
+left.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from everview.plan.jobs import MOST_TOGETHER, size_alone
+from everview.plan.jobs import MOST_TOGETHER, size_in_one_job
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.programs.program import SHARDED, WEIGHTED, Program
 from everview.programs.step import Step
@@ -31,10 +32,10 @@ def failing_row(
     states: Mapping[str, str],
     keys: Mapping[str, tuple[Column, ...]],
 ) -> str | None:
-    """The row as text; None if it isn't expressions that fail. `keys` has those of the tables."""
+    """The row as text; None if no expression fails. `keys` has the key columns of each table."""
     for top in _tops(plan):
         base = _base(top)
-        if size_alone(base) > MOST_TOGETHER:
+        if size_in_one_job(base) > MOST_TOGETHER:
             return None
         if isinstance(base, Source):
             base, top = _with_key(base, top, keys[base.table])
@@ -42,11 +43,11 @@ def failing_row(
             frame = Program(session, step, states).frame(base)
             rows = None if frame is None else _rows(frame)
         except Exception:
-            return None  # it was below
+            return None  # the failure is below
         if rows is None or not rows.num_rows or not _fails(session, top, base, rows, step):
             continue
         if _fails(session, top, base, rows.slice(0, 0), step):
-            return None  # whatever the rows: the engine lacks something
+            return None  # it fails without rows too: the engine lacks something
         while rows.num_rows > 1:
             half = rows.slice(0, rows.num_rows // 2)
             failed = _fails(session, top, base, half, step)
@@ -56,7 +57,7 @@ def failing_row(
 
 
 def _tops(plan: Node) -> list[Node]:
-    """The last of each run of expressions, from the sources up."""
+    """The top node of each run of expressions, from the sources up."""
     runs = [node for node in plan.walk() if isinstance(node, Filter | Project)]
     inside = {node.input for node in runs}
     return [node for node in runs if node not in inside]
@@ -99,7 +100,7 @@ def _fails(session: SparkSession, top: Node, base: Node, rows: pa.Table, step: S
         frame = program.frame(top)
         if frame is not None:
             frame.toArrow()
-    except Exception:  # whatever the engine has for what it can't compute
+    except Exception:  # each engine has its own
         return True
     return False
 
@@ -111,9 +112,9 @@ def _text(base: Node, rows: pa.Table) -> str:
         names = base.read
     elif isinstance(base, Aggregate):
         names = (*base.groups, *map(str, base.calls))
-    shown = zip(names, map(_short, row.values()), strict=True)
+    values = zip(names, map(_short, row.values()), strict=True)
     where = base.table if isinstance(base, Source) else base.label()
-    return f"the row {', '.join(f'{name} = {value}' for name, value in shown)} of {where}"
+    return f"the row {', '.join(f'{name} = {value}' for name, value in values)} of {where}"
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Expressions as the engine of a session is asked them."""
+"""Expressions as SQL for the engine of a session."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from weakref import WeakSet
 
 from everview.plan.expressions import Tree, on_sail, on_spark
 
-_OF_SAIL: WeakSet[Any] = WeakSet()
+_SAIL_SESSIONS: WeakSet[Any] = WeakSet()
 
 
-def is_of_sail(session: Any) -> None:
+def mark_as_sail(session: Any) -> None:
     """Note that the engine behind a session is Sail."""
-    _OF_SAIL.add(session)
+    _SAIL_SESSIONS.add(session)
 
 
-def asked(session: Any, tree: Tree) -> str:
+def sql_for(session: Any, tree: Tree) -> str:
     """SQL for the engine of a session. Raises `UnsupportedSql` if it has none."""
-    return on_sail(tree) if session in _OF_SAIL else on_spark(tree)
+    return on_sail(tree) if session in _SAIL_SESSIONS else on_spark(tree)

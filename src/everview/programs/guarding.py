@@ -1,8 +1,8 @@
-"""Errors that let go of what they were raised over.
+"""Errors that don't keep the engine's iterators alive.
 
-An exception keeps the frames it passed through, and they the engine's iterator of batches. In Sail
-that iterator waits, when it is freed, for the thread that fills it; Python may free it in that very
-thread, which then waits for itself and panics.
+An exception keeps the stack frames it passed through, and they keep the engine's iterator of
+batches. When Sail frees that iterator, it waits for the thread that fills it. Python may free it in
+that very thread, which then waits for itself and panics.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 def guarded(work: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """The generator function, whose errors keep neither its arguments nor its frames."""
+    """The same generator function; its errors keep neither its arguments nor its frames."""
 
     @wraps(work)
-    def generate(*given: Any, **named: Any) -> Iterator[T]:
+    def generate(*arguments: Any, **keywords: Any) -> Iterator[T]:
         failed: BaseException | None = None
         try:
-            yield from work(*given, **named)
+            yield from work(*arguments, **keywords)
         except Exception as error:
             failed = error.with_traceback(None)
             failed.__cause__ = failed.__context__ = None
-        del given, named
+        del arguments, keywords
         try:
             if failed is not None:
                 raise failed

@@ -1,9 +1,9 @@
-"""What an engine left out of a program is run after all, before the epoch is committed.
+"""Operators that an engine left out are run after all, before the epoch is committed.
 
 Operators write their state while an engine computes an answer. An optimizer may find that no row of
-the answer needs an operator, and not run it: below a condition that is never true, say. So every
-task that must run notes its end in the state it writes, and the maintainer asks for these notes.
-What has none is run in a job of its own, whose answer is what the operator did.
+the answer needs an operator, and skip it: below a condition that is never true, say. So every task
+that must run notes its end in the state it writes. The maintainer looks for these notes, and runs
+an operator that has none in a job of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from everview.stores import shared_store
 
 
 def run_left_out(duties: Iterable[Duty], step: Step) -> int:
-    """Run what is without notes of all its tasks; returns the view rows that this touched.
+    """Run each duty that lacks the notes of some task; returns the view rows that this touched.
 
-    Raises `EngineFailed` if the engine leaves out a duty that has rows even then.
+    Raises `EngineFailed` if the engine leaves out a duty even then, though it has rows.
     """
     rows = 0
     for duty in duties:
@@ -42,5 +42,5 @@ def _has_ended(duty: Duty, step: Step) -> bool:
 
 
 def touched(job: DataFrame) -> int:
-    """How many view rows a job touched, which runs it."""
+    """Run a job; returns how many view rows it touched."""
     return sum(row["touched"] for row in job.collect())

@@ -1,4 +1,4 @@
-"""What jobs and their tasks have to do, as plain data that goes to any process."""
+"""The work of jobs and their tasks, as plain data that can go to any process."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Step:
 class Task:
     """An operator's part of a step, or of any step of a program, by its name.
 
-    `state` is where its state is; None computes without keeping any. `inputs` has for each input
-    of the node that has rows its place and, by column, the name it comes by.
+    `state` is where its state is; None computes without keeping any. `inputs` has, for each input
+    of the node that has rows, its place and the names of its columns: the node's, the frame's.
     """
 
     step: Step | str

@@ -1,8 +1,8 @@
 """Workers of one process take turns.
 
 Sail runs every operator of every view in a thread of our own process. Hundreds of threads at once
-pass Python's lock around for longer than they work, so that only one works at a time. Who waits,
-for input, for a transaction or for the disk, holds no turn.
+pass Python's lock around for longer than they work, so only one works at a time. A thread that
+waits for input, for a transaction or for the disk holds no turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ turn = threading.Lock()
 
 
 def in_turn(work: Iterator[T]) -> Iterator[T]:
-    """What a generator gives, each item made in a turn."""
+    """The items of a generator, each computed in a turn."""
     while True:
         with turn:
             try:

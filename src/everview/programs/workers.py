@@ -1,6 +1,6 @@
-"""What runs in the engine's Python workers: reading changes, and applying operators to shards.
+"""Code that runs in the engine's Python workers: it reads changes and applies operators to shards.
 
-Told everything in plain data. Each (operator, shard, epoch) is written once, however often the
+All arguments are plain data. Each (operator, shard, epoch) is written once, however often the
 engine runs a task.
 """
 
@@ -40,7 +40,8 @@ from everview.stores.base.states import CountedState
 
 SHARD, SIDE = "_shard", "_side"
 STEP = "everview.step"
-# where the engine's Python is the maintainer's: the steps of programs, and other processes
+# used if the engine's Python is this process: the steps of running programs by name, and processes
+# for large shards
 RUNNING: dict[str, Step] = {}
 PROCESSES: apart.Processes | None = None
 Batches = Iterator[pa.RecordBatch]
@@ -49,21 +50,21 @@ _CALLS = count()
 _IMAGES = ("before", "after")
 
 if TaskContext.get() is not None:
-    # a Python worker of Spark's, which collects garbage after every task: not among what imports
-    # made, which here took longer than the tasks
+    # A Python worker of Spark collects garbage after every task. It leaves out the objects of
+    # imports, as going through them took longer than the tasks.
     gc.freeze()
 
 
-def _step(given: Step | str) -> Step:
-    """The step, or of a program for any epoch the one that this task's job is for."""
-    if isinstance(given, Step):
-        return given
+def _step(step_or_name: Step | str) -> Step:
+    """The step itself; or by the name of a program for any epoch, the step of this task's job."""
+    if isinstance(step_or_name, Step):
+        return step_or_name
     context = TaskContext.get()
     if text := context.getLocalProperty(STEP) if context else "":
         return Step.from_json(text)
-    if given not in RUNNING:
+    if step_or_name not in RUNNING:
         raise RuntimeError("this program is for any epoch, and its job doesn't say for which")
-    return RUNNING[given]
+    return RUNNING[step_or_name]
 
 
 @lru_cache(1024)
@@ -74,13 +75,13 @@ def operator_of(document: str) -> Operator:
 @guarded
 @tidied
 def read(step: Step | str, document: str, regions: Batches, *, whole: bool = False) -> Batches:
-    """The delta of a table that a source asks for: before-images with -1, after-images with +1; or
-    all of its rows, as in a load."""
-    given = [region for batch in regions for region in batch.column(0).to_pylist()]
+    """The delta of a source's table: before-images with -1, after-images with +1; with `whole`, all
+    of its rows, as in a load."""
+    region_numbers = [region for batch in regions for region in batch.column(0).to_pylist()]
     source = node_of(document)
     assert isinstance(source, Source)
     now = replace(_step(step), start=None) if whole else _step(step)
-    for delta in _in_chunks(in_turn(_deltas(now, source, given))):
+    for delta in _in_chunks(in_turn(_deltas(now, source, region_numbers))):
         yield from _named(delta, source.columns)
 
 
@@ -100,19 +101,19 @@ def _deltas(step: Step, source: Source, regions: list[int]) -> Iterator[pa.Table
 
 
 def names_read(source: Source) -> list[str]:
-    """The columns that it takes to read a source: its own, and those of its conditions."""
+    """The table's columns that a source needs: its own, and those of its conditions."""
     tested = [name for condition in source.where for name in condition.columns()]
     return list(dict.fromkeys([*source.read, *tested]))
 
 
 def images(changes: pa.RecordBatch, source: Source, names: list[str]) -> Iterator[pa.Table]:
-    """Rows that went and rows that came: each image is held against the conditions by itself, and
-    updates that leave all columns that are read as they were are none."""
+    """Rows that went and rows that came. Each image is tested by itself; an update that changes no
+    column of the source gives none."""
     images = [dict(zip(names, changes.column(i).flatten(), strict=True)) for i in _IMAGES]
     passed = [changes.column(i).is_valid() for i in _IMAGES]
     if source.where:
-        held = [passing(source.where, image) for image in images]
-        passed = [pc.and_(there, holds) for there, holds in zip(passed, held, strict=True)]
+        tests = [passing(source.where, image) for image in images]
+        passed = [pc.and_(is_there, passes) for is_there, passes in zip(passed, tests, strict=True)]
     before, after = ([image[name] for name in source.read] for image in images)
     changed = pc.invert(_unchanged(before, after, pc.and_(*passed)))
     for arrays, mask, weight in zip((before, after), passed, (-1, 1), strict=True):
@@ -121,29 +122,29 @@ def images(changes: pa.RecordBatch, source: Source, names: list[str]) -> Iterato
 
 
 def _unchanged(before: list[pa.Array], after: list[pa.Array], both: pa.Array) -> pa.Array:
-    """Of rows that are there before and after, those that are equal."""
+    """Which rows are equal before and after, among those that exist in both."""
     same = both
-    for one, other in zip(before, after, strict=True):
-        if not pc.any(same).as_py() or is_nested(one.type):
+    for old, new in zip(before, after, strict=True):
+        if not pc.any(same).as_py() or is_nested(old.type):
             return pc.and_not(both, both)
-        if pa.types.is_floating(one.type):  # -0.0 is another row than 0.0
-            bits = pa.int32() if one.type == pa.float32() else pa.int64()
-            one, other = one.view(bits), other.view(bits)
-        equal = pc.fill_null(pc.equal(one, other), False)
-        same = pc.and_(same, pc.or_(equal, pc.and_(one.is_null(), other.is_null())))
+        if pa.types.is_floating(old.type):  # -0.0 is another row than 0.0
+            bits = pa.int32() if old.type == pa.float32() else pa.int64()
+            old, new = old.view(bits), new.view(bits)
+        equal = pc.fill_null(pc.equal(old, new), False)
+        same = pc.and_(same, pc.or_(equal, pc.and_(old.is_null(), new.is_null())))
     return same
 
 
 def _in_chunks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The rows in fewer and larger tables, none of them empty."""
-    held: list[pa.Table] = []
+    chunk: list[pa.Table] = []
     for table in tables:
-        held.append(table)
-        if sum(one.num_rows for one in held) >= _CHUNK_ROWS:
-            yield pa.concat_tables(held)
-            held = []
-    if any(one.num_rows for one in held):
-        yield pa.concat_tables(held)
+        chunk.append(table)
+        if sum(part.num_rows for part in chunk) >= _CHUNK_ROWS:
+            yield pa.concat_tables(chunk)
+            chunk = []
+    if any(part.num_rows for part in chunk):
+        yield pa.concat_tables(chunk)
 
 
 def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = None) -> Batches:
@@ -158,41 +159,41 @@ def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = Non
 
 @guarded
 @tidied
-def kept(step: Step | str, document: str, state: str, places: Batches) -> Batches:
-    """All that an operator gave, from its state in the shards at some places."""
+def read_operator_rows(step: Step | str, document: str, state: str, places: Batches) -> Batches:
+    """The sum of an operator's outputs, from its state in the shards at some places."""
     operator = operator_of(document)
     assert isinstance(operator, ReplaceOperator)
-    for shard, found in _shards_at(step, state, places):
-        for rows, counts in found.bags():
-            yield from _named(operator.given(rows, counts), node_of(document).columns, shard)
+    for shard, shard_state in _shards_at(step, state, places):
+        for rows, counts in shard_state.bags():
+            yield from _named(operator.total_output(rows, counts), node_of(document).columns, shard)
 
 
 @guarded
 @tidied
-def shown(step: Step | str, document: str, state: str, places: Batches) -> Batches:
+def read_view_rows(step: Step | str, document: str, state: str, places: Batches) -> Batches:
     """The rows of a view, in the shards at some places."""
     sink, epoch = _view_sink(document), _step(step).epoch
     columns = plain(sink.columns)
-    for _, found in _shards_at(step, state, places):
-        for rows, counts in sink.counted(found.values(), epoch):
+    for _, shard_state in _shards_at(step, state, places):
+        for rows, counts in sink.counted(shard_state.values(), epoch):
             yield from _named(weighted(rows, counts), columns)
 
 
 @guarded
 @tidied
-def handed(step: Step | str, document: str, state: str, places: Batches) -> Batches:
-    """What an operator that was run ahead gave, in the shards at some places."""
+def read_ahead_output(step: Step | str, document: str, state: str, places: Batches) -> Batches:
+    """The output of an operator that was run ahead, in the shards at some places."""
     epoch, columns = _step(step).epoch, node_of(document).columns
-    for shard, found in _shards_at(step, state, places):
-        given = found.output(epoch)
-        if given is not None and given.num_rows:
-            yield from _named(given, columns, shard)
+    for shard, shard_state in _shards_at(step, state, places):
+        output = shard_state.output(epoch)
+        if output is not None and output.num_rows:
+            yield from _named(output, columns, shard)
 
 
 def _shards_at(step: Step | str, state: str, places: Batches) -> Iterator[tuple[int, Shard]]:
     now = _step(step)
     store = shared_store(now.address, readonly=True)
-    for place in [one for batch in places for one in batch.column(0).to_pylist()]:
+    for place in [place for batch in places for place in batch.column(0).to_pylist()]:
         yield now.shards[place], store.states.shard(state, now.shards[place])
 
 
@@ -219,24 +220,24 @@ def operate(task: Task, batches: Batches) -> Batches:
 @guarded
 @tidied
 def operate_ahead(task: Task, place: str | None, batches: Batches) -> Batches:
-    """Give nothing on, as those who read it come later: they ask the shard for it, or when it is
-    loaded the one at `place`."""
+    """Run an operator for a later job, which reads the output from the operator's own state; or in
+    a load, from the state at `place`."""
     step = _step(task.step)
     for shard, rows in in_turn(_by_shard(list(batches))):
-        given = _shard_of("operator", task, shard, rows)
+        output = _shard_of("operator", task, shard, rows)
         if place is not None:
             store = shared_store(step.address, readonly=False)
-            store.states.shard(place, shard).hand(step.epoch, step.token, given)
+            store.states.shard(place, shard).hand(step.epoch, step.token, output)
         yield _done("", shard, pa.array([0], pa.int64()))
     _note_end(task)
 
 
 def _note_end(task: Task) -> None:
-    """Tell the maintainer that this part of a task did all that it had to do, be it nothing."""
+    """Note for the maintainer that this part of a task has ended, even if it had no rows."""
     if task.state is None:
         return
     step, context = _step(task.step), TaskContext.get()
-    # a part that runs again has its number on Spark; on Sail it runs in another job, if at all
+    # on Spark a part that runs again has the same number; on Sail it runs again in another job only
     number = next(_CALLS) if context is None else context.partitionId()
     first = shared_store(step.address, readonly=False).states.shard(task.state, step.shards[0])
     first.note_end(step.epoch, step.token, number)
@@ -249,8 +250,8 @@ def _done(view: str, shard: int, touched: pa.Array) -> pa.RecordBatch:
 
 
 def _shard_of(kind: str, task: Task, shard: int, rows: pa.Table) -> pa.Table:
-    """A shard's part of a task; if it is large, and the engine's Python is this one process, in
-    another process."""
+    """Do a shard's part of a task; in another process, if it is large and the engine's Python is
+    this process."""
     if PROCESSES is None or task.state is None or rows.num_rows < apart.MANY_ROWS:
         return _KINDS[kind](task, shard, rows)
     document = vars(task) | {"step": _step(task.step).to_json(), "kind": kind, "shard": shard}
@@ -258,23 +259,23 @@ def _shard_of(kind: str, task: Task, shard: int, rows: pa.Table) -> pa.Table:
 
 
 def serve() -> None:
-    """What another process does."""
-    apart.serve(_told)
+    """Do the work of this module in another process."""
+    apart.serve(_run_document)
 
 
-def _told(document: dict[str, Any], rows: pa.Table) -> pa.Table:
+def _run_document(document: dict[str, Any], rows: pa.Table) -> pa.Table:
     inputs = tuple((place, tuple(map(tuple, slots))) for place, slots in document["inputs"])
     step = Step.from_json(document["step"])
     task = Task(step, document["node"], document["state"], inputs)
     return _KINDS[document["kind"]](task, document["shard"], rows)
 
 
-def _operated(task: Task, shard: int, rows: pa.Table) -> pa.Table:
+def _apply_operator(task: Task, shard: int, rows: pa.Table) -> pa.Table:
     operator, node = operator_of(task.node), node_of(task.node)
 
     def work(state: State) -> tuple[pa.Table, int]:
-        given = operator.apply(_inputs(task, node, rows), state)
-        return given, given.num_rows
+        output = operator.apply(_inputs(task, node, rows), state)
+        return output, output.num_rows
 
     return _once(task, shard, rows.num_rows, work)
 
@@ -282,36 +283,37 @@ def _operated(task: Task, shard: int, rows: pa.Table) -> pa.Table:
 def _once(
     task: Task, shard: int, rows_in: int, work: Callable[[State], tuple[pa.Table, int]]
 ) -> pa.Table:
-    """Do `work`, which gives its outcome and how many rows that stands for, in a turn."""
+    """Do `work` in a turn, once for each epoch; it returns its output and how many rows to count
+    for it."""
     if task.state is None:
         with turn:
             return work(MemoryState())[0]
 
-    def told(state: CountedState) -> pa.Table:
+    def timed_work(state: CountedState) -> pa.Table:
         with turn:
             begun = time.perf_counter_ns()
-            given, rows_out = work(state)
+            output, rows_out = work(state)
             state.tally.nanoseconds += time.perf_counter_ns() - begun
         state.tally.rows_in, state.tally.rows_out = rows_in, rows_out
-        return given
+        return output
 
     step = _step(task.step)
     state = shared_store(step.address, readonly=False).states.shard(task.state, shard)
     if step.start is None:
-        return state.load(step.epoch, step.token, told)
-    return state.apply(step.epoch, step.token, told)
+        return state.load(step.epoch, step.token, timed_work)
+    return state.apply(step.epoch, step.token, timed_work)
 
 
 def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
-    """The deltas of the node's inputs, of which some have no rows."""
-    found = [_empty(one) for one in node.inputs()]
+    """The deltas of all inputs of the node; some have no rows."""
+    deltas = [_empty(node_input) for node_input in node.inputs()]
     sides = rows[SIDE].to_numpy() if SIDE in rows.column_names else None
     for place, names in task.inputs:
-        mine = rows if sides is None else rows.filter(pa.array(sides == place))
-        found[place] = mine.select([slot for _, slot in names]).rename_columns(
+        own_rows = rows if sides is None else rows.filter(pa.array(sides == place))
+        deltas[place] = own_rows.select([slot for _, slot in names]).rename_columns(
             [name for name, _ in names]
         )
-    return found
+    return deltas
 
 
 @lru_cache(1024)
@@ -321,12 +323,12 @@ def _empty(node: Node) -> pa.Table:
 
 
 def plain(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """The columns of a view by names that Spark can pass to Python, which it can't with dots."""
+    """The columns of a view under names without dots, as Spark can't pass those to Python."""
     return tuple(replace(column, name=f"column_{i}") for i, column in enumerate(columns))
 
 
 def view_document(columns: tuple[Column, ...], key: tuple[str, ...]) -> str:
-    """What tells a view's sink its rows."""
+    """The columns and the key of a view as text, for its sink."""
     return json.dumps([[column.to_json() for column in columns], key])
 
 
@@ -339,37 +341,37 @@ def _view_sink(document: str) -> ViewSink:
 @guarded
 @tidied
 def sink(task: Task, view: str, batches: Batches) -> Batches:
-    """View rows written; gives (view, shard, rows touched)."""
+    """Write view rows; yields (view, shard, rows touched)."""
     for shard, rows in in_turn(_by_shard(list(batches))):
         touched = _shard_of("view", task, shard, rows)["touched"]
         yield _done(view, shard, touched.combine_chunks())
     _note_end(task)
 
 
-def _sunk(task: Task, shard: int, rows: pa.Table) -> pa.Table:
-    kept = _view_sink(task.node)
-    delta = rows.rename_columns([*(column.name for column in kept.columns), WEIGHT])
+def _apply_sink(task: Task, shard: int, rows: pa.Table) -> pa.Table:
+    view_sink = _view_sink(task.node)
+    delta = rows.rename_columns([*(column.name for column in view_sink.columns), WEIGHT])
     epoch = _step(task.step).epoch
 
     def work(state: State) -> tuple[pa.Table, int]:
-        touched = kept.apply(delta, state, epoch, epoch - 1)
+        touched = view_sink.apply(delta, state, epoch, epoch - 1)
         return pa.table({"touched": pa.array([touched], pa.int64())}), touched
 
     return _once(task, shard, rows.num_rows, work)
 
 
 _KINDS: dict[str, Callable[[Task, int, pa.Table], pa.Table]] = {
-    "operator": _operated,
-    "view": _sunk,
+    "operator": _apply_operator,
+    "view": _apply_sink,
 }
 
 
 def _by_shard(batches: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
     """A partition's rows by shard; a partition may hold any number of shards, or none."""
-    held = [batch for batch in batches if batch.num_rows]
-    if not held:
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
         return
-    table = pa.Table.from_batches(held).combine_chunks()
+    table = pa.Table.from_batches(filled).combine_chunks()
     shards = table[SHARD].to_numpy()
     table = table.drop_columns(SHARD)
     present = np.unique(shards).tolist()

@@ -1,9 +1,9 @@
 """What SQL may reach: tables and views of its database, values and ranges, and functions that only
-compute. These are lists of what is allowed: everything else is refused before an engine sees it.
+compute. There are lists of what is allowed; the rest is refused before an engine sees it.
 
 `tokens` splits a text as Spark and Sail do and checks the calls in it, `queries` checks the tree of
-a query, `plans` checks the texts in a view's plan. `everview.reach.spark` checks the plan that
-Spark makes of a query.
+a query, `plans` checks the texts in a view's plan. `everview.reach.spark` checks Spark's plan of a
+query.
 """
 
 from everview.reach.plans import check_node, check_plan

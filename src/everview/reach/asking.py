@@ -1,4 +1,4 @@
-"""The one way in which a query's text goes to an engine: checked first for what it may reach."""
+"""The only way to send a query's text to an engine: it first checks what the query reaches."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def ask(
     text: str | None = None,
     **frames: Any,
 ) -> DataFrame:
-    """The rows of a query over relations; `text` is what is asked instead, around the query.
+    """The rows of a query over relations; the engine runs `text`, if there is one, which has the
+    query within it.
 
-    Spark says itself what it makes of a query. Sail, and Spark behind Spark Connect, do not: there
-    the text is checked. Raises `OutOfReach`, and what the engine raises.
+    Spark shows its own plan of a query. Sail, and Spark behind Spark Connect, do not: there the
+    text is checked. Raises `OutOfReach`, and the errors of the engine.
     """
     if isinstance(session, SparkSession):
         from everview.reach.spark import ask as ask_spark

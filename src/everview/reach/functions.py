@@ -1,9 +1,10 @@
 """The functions that SQL may call: those of Spark that compute something from their arguments, the
 time, chance or the session's own names. They run no program and read no file and no address.
 
-Spark has a few more, which are left out because they do: reflect, java_method and try_reflect call
-any Java method; input_file_* tell of files; *_avro and *_protobuf take their schema from files or
-addresses; python_worker_logs reads logs. Functions that a session was given are never on the list.
+Spark has a few more, which are left out because they do more: reflect, java_method and try_reflect
+call any Java method; input_file_* read names of files; *_avro and *_protobuf take their schema from
+files or addresses; python_worker_logs reads logs. Functions that a user registered are never on the
+list.
 """
 
 from __future__ import annotations
@@ -99,5 +100,5 @@ _SYNTAX = """
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 SYNTAX = frozenset(_SYNTAX.split())
 
-# the most arguments that these may have: one more would be options, which can name a file
+# the most arguments of these functions: one more would be options, which can name a file
 MOST_ARGUMENTS = {"from_xml": 2, "schema_of_xml": 1}

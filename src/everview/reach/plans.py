@@ -1,8 +1,7 @@
-"""What engines are asked of a view's plan: expressions, which they compute for each row, and whole
-queries.
+"""Checks the texts of a view's plan that go to engines: expressions and whole queries.
 
 A plan is stored, perhaps by an older version or by someone else; so it is checked again whenever
-a program is made of it.
+a program is built from it.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ def check_node(node: Node) -> None:
             check_query(query, [source.table for source in node.sources])
         return
     for tree in node.trees():
-        for asked in both(tree):
-            _check_expression(asked)
+        for text in both(tree):
+            _check_expression(text)
 
 
 def _queries(node: Refresh) -> set[str]:
-    """What either engine is asked, as far as it is."""
+    """The texts of a query for the engines that can run it."""
     try:
         return {on_spark(node.query), on_sail(node.query)}
     except UnsupportedSql:

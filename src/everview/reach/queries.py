@@ -9,7 +9,14 @@ from sqlglot import exp
 
 from everview.errors import OutOfReach
 from everview.parsing import Statement
-from everview.reach.tokens import REMEDY, Kind, check_calls, shown, tokens, without_comments
+from everview.reach.tokens import (
+    REMEDY,
+    Kind,
+    check_calls,
+    line_and_column,
+    tokens,
+    without_comments,
+)
 
 # functions are checked by name, and operators only compute
 _COMPUTING = (exp.Func, exp.Binary, exp.Unary, exp.Predicate)
@@ -48,7 +55,8 @@ def check_query(text: str, relations: Collection[str]) -> str:
     words = [token for token in words if token.kind != Kind.COMMENT]
     statement = Statement(plain)
     quoted = {token.start for token in words if token.kind in (Kind.STRING, Kind.NAME)}
-    if quoted != {one.start for one in statement.tokens if _is_quoted(plain[one.start : one.end])}:
+    parsed = statement.tokens
+    if quoted != {part.start for part in parsed if _is_quoted(plain[part.start : part.end])}:
         raise OutOfReach(
             f"engines may read the strings and quoted names of the query differently. {REMEDY}"
         )
@@ -78,7 +86,7 @@ def _check_relation(text: str, table: exp.Table, known: Collection[str]) -> None
     if isinstance(table.this, exp.Func):
         if table.this.name.lower() == "identifier":
             raise OutOfReach(f"IDENTIFIER can't name a relation; write its name. {REMEDY}")
-        return  # a function that gives rows
+        return  # a function that returns rows
     place, name = _place(text, table.this), table.name.lower()
     more = [arg for arg, value in table.args.items() if value and arg not in _OF_TABLES]
     if more or not isinstance(table.this, exp.Identifier):
@@ -92,23 +100,23 @@ def _check_relation(text: str, table: exp.Table, known: Collection[str]) -> None
 
 
 def _visible(table: exp.Expr) -> Iterator[str]:
-    """What WITH clauses call so where a relation stands."""
+    """The names that WITH clauses define at the place of a relation."""
     inner: exp.Expr | None = None
     node: exp.Expr | None = table
     while node is not None:
         if isinstance(node, exp.With):
             recursive, before = node.args.get("recursive"), True
-            for one in node.expressions:
-                before = before and one is not inner
-                if before or (recursive and one is inner):
-                    yield one.alias.lower()
+            for cte in node.expressions:
+                before = before and cte is not inner
+                if before or (recursive and cte is inner):
+                    yield cte.alias.lower()
         elif isinstance(with_ := node.args.get("with_"), exp.With) and with_ is not inner:
-            yield from (one.alias.lower() for one in with_.expressions)
+            yield from (cte.alias.lower() for cte in with_.expressions)
         inner, node = node, node.parent
 
 
 def _with_columns(tree: exp.Expr) -> Iterator[Any]:
-    """Names of relations that a list of their columns follows."""
+    """Aliases of relations that have a list of columns."""
     for alias in tree.find_all(exp.TableAlias):
         if alias.this is not None and alias.args.get("columns"):
             yield alias
@@ -116,4 +124,4 @@ def _with_columns(tree: exp.Expr) -> Iterator[Any]:
 
 def _place(text: str, node: exp.Expr) -> str:
     start = node.meta.get("start")
-    return "" if start is None else f"{shown(text, start)}: "
+    return "" if start is None else f"{line_and_column(text, start)}: "

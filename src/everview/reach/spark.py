@@ -1,7 +1,8 @@
-"""What Spark makes of a query: only nodes, relations and expressions that are on the list.
+"""Checks Spark's plans of a query: all nodes, relations and expressions have to be on the lists.
 
-The parsed plan is checked before Spark resolves it, since commands run and files are listed then;
-the analysed plan before it is run, since only there names have become relations and functions.
+The parsed plan is checked before Spark resolves it, since that runs commands and lists files. The
+analysed plan is checked before Spark runs it, since only there names have become relations and
+functions.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _ANALYZED = {
     *("ResolvedInlineTable", "Sort", "SubqueryAlias", "Union", "UnionLoop", "UnionLoopRef", "View"),
     *("AsOfJoin", "LimitAll", "MapInArrow", "NearestByJoin", "Window", "WithCTE"),
 }
-_EXECUTED = {  # relations: rows that were handed over, and tables of ours
+_EXECUTED = {  # relations: rows of a frame, and our tables
     "org.apache.spark.sql.execution.LogicalRDD",
     "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation",
 }
-# expressions that do more than compute, whatever name they were called by
+# expressions that do more than compute, whatever their name in SQL
 _REACHING = {
     *("ApplyFunctionExpression", "CallMethodViaReflection", "FromAvro", "FromProtobuf"),
     *("InputFileBlockLength", "InputFileBlockStart", "InputFileName", "NamedParameter"),
@@ -64,8 +65,9 @@ def ask(
     text: str | None = None,
     **frames: Any,
 ) -> DataFrame:
-    """The rows of a query, by a session of Spark's own API; `text` is what is asked instead, around
-    the query, and has frames in place of relations. Raises `OutOfReach`, and what Spark raises."""
+    """The rows of a query in a session of Spark itself. Spark runs `text`, if there is one, which
+    has the query within it, and frames in place of relations. Raises `OutOfReach`, and the errors
+    of Spark."""
     state: Any = session._jsparkSession.sessionState()
     _check_parsed(session, state.sqlParser().parsePlan(query))
     frame = session.sql(text or query, **frames)
@@ -94,24 +96,24 @@ def _check_parsed(session: SparkSession, plan: Any) -> None:
 
 
 def _check_function(name: list[str], arguments: int = 0) -> None:
-    called = ".".join(name)
-    if len(name) > 1 or called.lower() not in FUNCTIONS:
-        raise OutOfReach(f"the function {called} can't be called here. {REMEDY}")
-    if arguments > MOST_ARGUMENTS.get(called.lower(), arguments):
+    full_name = ".".join(name)
+    if len(name) > 1 or full_name.lower() not in FUNCTIONS:
+        raise OutOfReach(f"the function {full_name} can't be called here. {REMEDY}")
+    if arguments > MOST_ARGUMENTS.get(full_name.lower(), arguments):
         raise OutOfReach(
-            f"{called} with options can't be called here, since they can name a file; leave them "
-            f"out. {REMEDY}"
+            f"{full_name} with options can't be called here, since they can name a file; leave "
+            f"them out. {REMEDY}"
         )
 
 
 def _check_analyzed(session: SparkSession, plan: Any, known: set[str] | None) -> None:
-    """`known` are the temporary views that stand for relations; None for all that there are."""
+    """`known` are the temporary views that stand for relations; None allows all of them."""
     trees = _Trees.of(session._jvm)
     for nodes, expressions in trees.parts(plan):
         _check_kinds(trees, nodes, expressions, _ANALYZED)
         foreign = [
             *_foreign_views(trees.views(nodes), known),
-            *(str(one.name()) for one in trees.tables(nodes) if one.catalog().isDefined()),
+            *(str(table.name()) for table in trees.tables(nodes) if table.catalog().isDefined()),
         ]
         if foreign:
             raise OutOfReach(f"{foreign[0]} is no table or view of this database. {REMEDY}")
@@ -137,10 +139,10 @@ def _check_kinds(trees: _Trees, nodes: Any, expressions: Any, known: set[str]) -
 
 
 class _Trees:
-    """Trees of Catalyst's looked through in the JVM: seen from here, a query with a thousand
-    expressions would take many thousand round trips.
+    """Searches trees of Catalyst inside the JVM: from here, a query with a thousand expressions
+    would take many thousand round trips.
 
-    Its functions are methods of Java's and Spark's, handed to Scala as they are.
+    It passes methods of Java and Spark to Scala as functions.
     """
 
     def __init__(self, jvm: Any) -> None:
@@ -162,10 +164,10 @@ class _Trees:
         return _Trees(jvm)
 
     def parts(self, plan: Any) -> Iterator[tuple[Any, Any]]:
-        """All nodes and all expressions of a plan, with its subqueries; then those of what Catalyst
-        keeps aside, WITH and WINDOW."""
+        """All nodes and all expressions of a plan, with its subqueries; then those of WITH and
+        WINDOW, which Catalyst keeps apart."""
         nodes = plan.collectWithSubqueries(self._itself)
-        # tables are read in Python where a view is refreshed; no SQL says so
+        # no SQL creates MapInArrow; a refresh of a view reads its tables with it
         others = nodes.filterNot(self._is_a(f"{_CATALYST}plans.logical.MapInArrow"))
         expressions = others.flatMap(self._expressions_of).flatMap(self._parts_of)
         yield nodes, expressions
@@ -180,12 +182,12 @@ class _Trees:
                     yield from self.parts(subquery.plan())
 
     def classes(self, trees: Any) -> list[str]:
-        """The names of their classes, each once."""
+        """The names of the trees' classes, each once."""
         names = trees.map(self._class_of).distinct().map(self._name_of)
         return str(names.mkString(" ")).split()
 
     def only(self, trees: Any, name: str) -> Iterator[Any]:
-        """Those of a class of Catalyst's."""
+        """The trees of one class of Catalyst."""
         return each(trees.filter(self._is_a(_CATALYST + name)))
 
     def views(self, nodes: Any) -> Iterator[Any]:
@@ -196,8 +198,8 @@ class _Trees:
         return each(nodes.filter(self._is_a(relation)))
 
     def calls(self, expressions: Any) -> Iterator[tuple[list[str], int]]:
-        """The functions that are called, each once; those of which the number of arguments counts,
-        with that."""
+        """The names of the called functions, each once with 0; functions with a limit of arguments
+        also once for each call, with the number of arguments."""
         calls = expressions.filter(self._is_a(f"{_CATALYST}analysis.UnresolvedFunction"))
         limited = False
         for parts in each(calls.map(self._name_parts_of).distinct()):
@@ -208,7 +210,7 @@ class _Trees:
             yield [str(part) for part in each(call.nameParts())], call.arguments().size()
 
     def _method(self, of: str, name: str, gives: str, of_itself: bool = False) -> Any:
-        """A method as a function of Scala's; one that takes a function is given the identity."""
+        """A method as a function of Scala; a method that takes a function gets the identity."""
         class_, handles = self._jvm.java.lang.Class.forName, self._jvm.java.lang.invoke
         types = [class_(gives)] + ([class_("scala.PartialFunction")] if of_itself else [])
         type_ = handles.MethodType.methodType(*types)

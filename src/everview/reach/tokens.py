@@ -78,8 +78,8 @@ def _tokens(text: str) -> Iterator[Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             raise OutOfReach(
-                f"{shown(text, at)}: the character {text[at]!r} is not SQL outside quotes, or a "
-                "quote is left open; leave it out, or put it in quotes"
+                f"{line_and_column(text, at)}: the character {text[at]!r} is not SQL outside "
+                "quotes, or a quote is left open; leave it out, or put it in quotes"
             )
         end = _end_of_comment(text, at) if match[0] == "/*" else match.end()
         if match.lastgroup != "SPACE":
@@ -94,15 +94,15 @@ def _end_of_comment(text: str, start: int) -> int:
         depth += 1 if match[0] == "/*" else -1
         if depth == 0:
             return match.end()
-    raise InvalidSql(f"{shown(text, start)}: the comment has no end; close it with */")
+    raise InvalidSql(f"{line_and_column(text, start)}: the comment has no end; close it with */")
 
 
 def _check_prefixes(words: Sequence[Token]) -> None:
-    for one, other in pairwise(words):
-        touches = one.start + len(one.text) == other.start and other.kind == Kind.STRING
-        if touches and (one.name in _PREFIXES or one.text == "&"):
+    for token, following in pairwise(words):
+        touches = token.start + len(token.text) == following.start and following.kind == Kind.STRING
+        if touches and (token.name in _PREFIXES or token.text == "&"):
             raise OutOfReach(
-                f"a string can't begin with {one.text}{other.text[0]}, which engines read in "
+                f"a string can't begin with {token.text}{following.text[0]}, which engines read in "
                 "different ways; write it without, or with a space between"
             )
 
@@ -114,14 +114,14 @@ def _check_balanced(text: str, words: Sequence[Token]) -> None:
             opened.append(token.text)
         elif token.text in _CLOSING and (not opened or opened.pop() != _CLOSING[token.text]):
             raise InvalidSql(
-                f"{shown(text, token.start)}: nothing is open that {token.text} closes"
+                f"{line_and_column(text, token.start)}: nothing is open that {token.text} closes"
             )
     if opened:
         raise InvalidSql(f"a parenthesis {opened[-1]} is left open in: {text[:80]}")
 
 
-def shown(text: str, at: int) -> str:
-    """A place in a text, as a message names it."""
+def line_and_column(text: str, at: int) -> str:
+    """A place in a text, for messages."""
     line = text.count("\n", 0, at) + 1
     return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
 
@@ -146,7 +146,7 @@ def check_calls(text: str, words: Sequence[Token], not_calls: Collection[int] = 
             continue
         if token.kind == Kind.WORD and token.name in SYNTAX:
             continue
-        place = shown(text, token.start)
+        place = line_and_column(text, token.start)
         if at and words[at - 1].text == ".":
             raise OutOfReach(
                 f"{place}: {token.text} is called with a qualified name; write the name alone. "

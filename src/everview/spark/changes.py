@@ -31,10 +31,10 @@ IMAGES = ("before", "after")
 
 
 def changes_shape(table: TableSchema, columns: Sequence[str] | None) -> pa.Schema:
-    """What a change looks like to Spark; `columns` are those of before and after."""
-    of = change_schema(table, columns)
+    """The schema of a change for Spark; `columns` are those of before and after."""
+    schema = change_schema(table, columns)
     key = pa.field("key", pa.struct(list(table.key_arrow)), nullable=False)
-    rest = [of.field(name) for name in ("op", "before", "after", "region", "sequence", "time")]
+    rest = [schema.field(name) for name in ("op", "before", "after", "region", "sequence", "time")]
     return pa.schema([key, *rest])
 
 
@@ -56,9 +56,9 @@ class ChangeReader(DataSourceReader):
 
     def partitions(self) -> Sequence[LogSlice]:
         with store_at(self.options.db) as store:
-            held = store.log(self.options.table)
-        start = self.options.starting(held)
-        return slices(start, {region: log.last for region, log in held.items()})
+            logs = store.log(self.options.table)
+        start = self.options.starting(logs)
+        return slices(start, {region: log.last for region, log in logs.items()})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogSlice)
@@ -68,8 +68,8 @@ class ChangeReader(DataSourceReader):
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Changes as they are written.
 
-    With the option `consumer`, the log keeps what the stream has not committed. Without it, a log
-    that is trimmed before the stream has read it ends the stream with `LogTrimmed`.
+    With the option `consumer`, the log keeps the changes that the stream has not committed. Without
+    it, the stream ends with `LogTrimmed` if the log is trimmed before the stream has read it.
     """
 
     def __init__(self, options: Options, shape: pa.Schema) -> None:
@@ -125,9 +125,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {region: log.last for region, log in store.log(self.options.table).items()}
 
     def _register(self, after: Positions | None) -> None:
-        """Have the log kept for the consumer, once; None is from its beginning.
+        """Register the consumer once, so that the log is kept for it; None is from its beginning.
 
-        Also a stream that goes on from its checkpoint asks for it: the consumer may be gone.
+        A stream that goes on from its checkpoint registers too: the consumer may be gone.
         """
         if self.options.consumer and not self.registered:
             with store_at(self.options.db, readonly=False) as store:
@@ -144,11 +144,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def share(rows: int, backlog: Mapping[int, int]) -> Positions:
-    """How many of `rows` each region may read: equal parts, and what one leaves to the others."""
+    """How many of `rows` each region may read: equal parts, and the rest of one goes to others."""
     parts = {}
     waiting = sorted(backlog, key=lambda region: backlog[region])
-    for place, region in enumerate(waiting):
-        parts[region] = min(backlog[region], rows // (len(waiting) - place))
+    for number, region in enumerate(waiting):
+        parts[region] = min(backlog[region], rows // (len(waiting) - number))
         rows -= parts[region]
     return parts
 

@@ -1,8 +1,8 @@
 """Spark's pushed filters as Arrow expressions and as ranges of keys.
 
-An expression is true, false and NULL for exactly the rows for which Spark's filter is; where Arrow
-would see it otherwise (NaN) or can't hold the value, there is none and Spark keeps the filter.
-A range only has to hold every row the filters let through.
+An expression is true, false and NULL for exactly the rows for which Spark's filter is. If Arrow
+compares otherwise (NaN) or can't hold the value, there is no expression and Spark keeps the filter.
+A range only has to hold every row that passes the filters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def to_arrow(condition: ds.Filter, table: TableSchema) -> pc.Expression | None:
 
 
 def key_range(filters: Iterable[ds.Filter], table: TableSchema) -> tuple[Key | None, Key | None]:
-    """(start, stop) around all keys the filters let through; None where there is no bound."""
+    """(start, stop) around all keys that pass the filters; None where there is no bound."""
     filters = list(filters)
     prefix: Key = ()
     for column in table.key_columns:
@@ -54,7 +54,7 @@ def key_range(filters: Iterable[ds.Filter], table: TableSchema) -> tuple[Key | N
 
 
 def _column(condition: ds.Filter, table: TableSchema) -> Column | None:
-    """The column a filter is about; None if it is nested, for Arrow can't compare such."""
+    """The column of a filter; None if it is nested, as Arrow can't compare such columns."""
     path: ds.ColumnPath = getattr(condition, "attribute", ())
     column = table.column(path[0]) if len(path) == 1 and table.has(path[0]) else None
     return None if column is None or is_nested(column.type) else column
@@ -102,12 +102,12 @@ def _greater_or_equal(column: Column, value: Any) -> pc.Expression:
 def _among(column: Column, values: Sequence[Any]) -> pc.Expression:
     if pa.types.is_floating(column.type):
         raise ValueError("Arrow looks up -0.0 and 0.0 as different values")
-    wanted = [_scalar(column, value).as_py() for value in values if value is not None]
+    scalars = [_scalar(column, value).as_py() for value in values if value is not None]
     field = pc.field(column.name)
-    found = field.isin(pa.array(wanted, column.type))
-    certain: pc.Expression = pc.if_else(field.is_null(), _NULL, found)
-    # beside a NULL in the list, nothing is certainly not in it
-    unless_null: pc.Expression = pc.if_else(found, True, _NULL)
+    is_in = field.isin(pa.array(scalars, column.type))
+    certain: pc.Expression = pc.if_else(field.is_null(), _NULL, is_in)
+    # if the list has a NULL, no value is certainly not in it
+    unless_null: pc.Expression = pc.if_else(is_in, True, _NULL)
     return unless_null if None in values else certain
 
 
@@ -135,7 +135,7 @@ _TRANSLATIONS: dict[type[ds.Filter], Callable[[Column, Any], pc.Expression]] = {
 
 
 def _bounds(column: Column, filters: list[ds.Filter]) -> tuple[Any, Any, bool]:
-    """(low, stop, exact): low <= value < stop for what passes; exact if only `low` does."""
+    """(low, stop, exact): low <= value < stop for values that pass; exact if only `low` does."""
     if pa.types.is_floating(column.type):
         return None, None, False
     lows, stops = [], []

@@ -17,7 +17,7 @@ KNOWN = ("db", "path", "table", "columns", "snapshot", "changes", *OF_CHANGES)
 
 @contextmanager
 def store_at(address: str, readonly: bool = True) -> Iterator[Store]:
-    """The store, closed again at the end: whoever reads holds no files of a database in between."""
+    """The store, closed at the end of the block: no file of it stays open between reads."""
     store = stores.open_store(address, readonly=readonly)
     try:
         yield store
@@ -27,7 +27,7 @@ def store_at(address: str, readonly: bool = True) -> Iterator[Store]:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user asked for; plain data, since Spark sends it to its Python workers."""
+    """The options of a read; plain data, since Spark sends it to its Python workers."""
 
     db: str
     table: str
@@ -39,72 +39,72 @@ class Options:
     consumer: str | None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        _refuse_unknown(given)
-        changes = _flag(given, "changes")
-        _refuse_unfit(given, changes)
-        rows = given.get("maxRowsPerBatch")
-        if "consumer" in given:
-            check_consumer(given["consumer"])
+    def of(cls, options: Mapping[str, str]) -> Options:
+        _refuse_unknown(options)
+        changes = _flag(options, "changes")
+        _refuse_unfit(options, changes)
+        rows = options.get("maxRowsPerBatch")
+        if "consumer" in options:
+            check_consumer(options["consumer"])
         return cls(
-            db=_required(given, "db", "db"),
-            table=_required(given, "table", "path"),
-            columns=_names("columns", given["columns"]) if "columns" in given else None,
-            snapshot=_positions("snapshot", given["snapshot"]) if "snapshot" in given else None,
+            db=_required(options, "db", "db"),
+            table=_required(options, "table", "path"),
+            columns=_names("columns", options["columns"]) if "columns" in options else None,
+            snapshot=_positions("snapshot", options["snapshot"]) if "snapshot" in options else None,
             changes=changes,
-            starts=given.get("startingPosition", "earliest"),
+            starts=options.get("startingPosition", "earliest"),
             max_rows=None if rows is None else _positive("maxRowsPerBatch", rows),
-            consumer=given.get("consumer"),
+            consumer=options.get("consumer"),
         )
 
-    def starting(self, held: Mapping[int, LogRange]) -> dict[int, int]:
-        """Where reading changes starts, for logs that hold `held`."""
+    def starting(self, logs: Mapping[int, LogRange]) -> dict[int, int]:
+        """The positions where reading changes starts."""
         if self.starts == "earliest":
-            return {region: log.first - 1 for region, log in held.items()}
+            return {region: log.first - 1 for region, log in logs.items()}
         if self.starts == "latest":
-            return {region: log.last for region, log in held.items()}
-        return self.covering("startingPosition", _positions("startingPosition", self.starts), held)
+            return {region: log.last for region, log in logs.items()}
+        return self.covering("startingPosition", _positions("startingPosition", self.starts), logs)
 
     def covering(
-        self, option: str, positions: dict[int, int], held: Mapping[int, LogRange]
+        self, option: str, positions: dict[int, int], logs: Mapping[int, LogRange]
     ) -> dict[int, int]:
         """The positions, if they are of this table's regions."""
-        if positions.keys() != held.keys():
+        if positions.keys() != logs.keys():
             raise SqlError(
                 f"option {option} has positions for regions {sorted(positions)}, but table "
-                f"{self.table} has regions {sorted(held)}; give one for each"
+                f"{self.table} has regions {sorted(logs)}; give one for each"
             )
         return positions
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
+def _refuse_unknown(options: Mapping[str, str]) -> None:
     known = {name.lower() for name in KNOWN}
-    unknown = [name for name in given if name.lower() not in known]
+    unknown = [name for name in options if name.lower() not in known]
     if unknown:
         raise SqlError(
             f"format everview has no option {', '.join(unknown)}; it has {', '.join(KNOWN)}"
         )
 
 
-def _refuse_unfit(given: Mapping[str, str], changes: bool) -> None:
-    if changes and "snapshot" in given:
+def _refuse_unfit(options: Mapping[str, str], changes: bool) -> None:
+    if changes and "snapshot" in options:
         raise SqlError("option snapshot is for reading rows; for changes, give startingPosition")
-    if not changes and (unfit := [name for name in OF_CHANGES if name in given]):
+    if not changes and (unfit := [name for name in OF_CHANGES if name in options]):
         raise SqlError(f'{unfit[0]} is an option of changes; add .option("changes", "true")')
 
 
-def _required(given: Mapping[str, str], *names: str) -> str:
+def _required(options: Mapping[str, str], *names: str) -> str:
     for name in names:
-        if given.get(name):
-            return given[name]
+        if options.get(name):
+            return options[name]
     raise SqlError(
         f"option {names[0]} is missing; write "
         'spark.read.format("everview").option("db", "shop.ev").load("orders")'
     )
 
 
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    value = given.get(name, "false").lower()
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name, "false").lower()
     if value not in ("true", "false"):
         raise SqlError(f"option {name} is true or false, not {value!r}")
     return value == "true"
@@ -124,8 +124,8 @@ def _names(option: str, text: str) -> tuple[str, ...]:
         raise SqlError(
             f"option {option} can't be {text!r}; give names separated by commas, or a JSON array"
         ) from None
-    if found := tuple(name.strip() for name in names if name.strip()):
-        return found
+    if stripped := tuple(name.strip() for name in names if name.strip()):
+        return stripped
     raise SqlError(f"option {option} names no column; leave it out to read all")
 
 

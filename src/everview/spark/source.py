@@ -5,7 +5,7 @@
     spark.readStream.format("everview").option("db", "shop.ev").option("changes", "true")
         .load("orders")
 
-`pyspark_everview` makes Spark find it without registration, an entry point does for Sail.
+Spark finds it through `pyspark_everview` without registration, Sail through an entry point.
 """
 
 from __future__ import annotations
@@ -45,16 +45,15 @@ class EverviewDataSource(DataSource):
     """Reads the tables of a database, their change logs, and its views as of one epoch.
 
     Options: `db`, the database's directory. `table`, or the argument of `load`, names a table or a
-    view. `columns`, comma
-    separated or a JSON array, reads only these; so does a schema given by the user. (Python data
-    sources are not told which columns a query needs, so Spark itself prunes nothing.) `snapshot`,
-    the positions of a snapshot as JSON, `json.dumps(dict(snapshot.positions))`, reads the table as
-    it was there.
+    view. `columns`, comma separated or a JSON array, reads only these; so does a schema of the
+    user. (Spark doesn't tell Python data sources which columns a query needs, so it prunes none.)
+    `snapshot`, the positions of a snapshot as JSON, `json.dumps(dict(snapshot.positions))`, reads
+    the table as it was there.
 
     `changes` = true reads the change log: key, op, before, after, region, sequence, time. For it,
     `startingPosition` is earliest (default), latest, or positions as JSON; `maxRowsPerBatch`
-    bounds a stream's batches; `consumer` is a name under which the log keeps what the stream has
-    not committed yet (without it, trimming may overtake the stream).
+    bounds a stream's batches; `consumer` is a name under which the log keeps the changes that the
+    stream has not committed yet (without it, trimming may overtake the stream).
     """
 
     @classmethod
@@ -90,7 +89,7 @@ class EverviewDataSource(DataSource):
         self.writer(schema, overwrite)
 
     def shape(self) -> pa.Schema:
-        """The Arrow schema of what the options ask for."""
+        """The Arrow schema of the rows to read."""
         options = Options.of(self.options)
         if is_view(options):
             return _view_shape(options)
@@ -137,7 +136,7 @@ class RegionAt(InputPartition):
 
 
 class optional_pushdown:
-    """A `pushFilters` that is used where Spark allows it, and no error where it doesn't.
+    """A `pushFilters` that Spark uses if it allows it, and that is no error if it doesn't.
 
     pyspark refuses a reader that overrides the method unless the session has
     spark.sql.python.filterPushdown.enabled, which is off by default; it recognizes an override by
@@ -177,10 +176,10 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[RegionAt]:
         with store_at(self.options.db) as store:
-            held = store.log(self.options.table)
-        at = {region: log.last for region, log in held.items()}
+            logs = store.log(self.options.table)
+        at = {region: log.last for region, log in logs.items()}
         if self.options.snapshot is not None:
-            at = self.options.covering("snapshot", self.options.snapshot, held)
+            at = self.options.covering("snapshot", self.options.snapshot, logs)
         return [RegionAt(region, position) for region, position in sorted(at.items())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -211,7 +210,8 @@ class RowsOfView(InputPartition):
 class ViewReader(DataSourceReader):
     """A view as of the epoch that is committed when the read is planned.
 
-    The rows are read then, and sent to the tasks: an epoch later they would be others.
+    The rows are read when it is planned and sent to the tasks, since the next epoch may change
+    them.
     """
 
     def __init__(self, options: Options, shape: pa.Schema) -> None:
@@ -221,7 +221,7 @@ class ViewReader(DataSourceReader):
     def partitions(self) -> Sequence[RowsOfView]:
         with store_at(self.options.db) as store:
             rows = View(store, self.options.table).to_arrow()
-        for field in self.shape:  # the view may have been replaced since they were asked for
+        for field in self.shape:  # the view may have been replaced meanwhile
             _check_offered(self.options, rows.schema, field)
         names = {name.lower(): name for name in rows.schema.names}
         rows = rows.select([names[name.lower()] for name in self.shape.names])
@@ -235,15 +235,15 @@ class ViewReader(DataSourceReader):
 
 
 def is_view(options: Options) -> bool:
-    """Whether the name is a view's; of one, there are no changes and no snapshots to read."""
+    """Whether the name is a view's; a view has no changes and no snapshots to read."""
     with store_at(options.db) as store:
-        found = store.catalog.get(VIEWS[options.table]) is not None
-    if found and (options.changes or options.snapshot is not None):
+        is_view_name = store.catalog.get(VIEWS[options.table]) is not None
+    if is_view_name and (options.changes or options.snapshot is not None):
         raise UnsupportedSql(
             f"{options.table} is a view: it is read as of its newest epoch, without changes or "
             "snapshot; leave these options out"
         )
-    return found
+    return is_view_name
 
 
 def _view_shape(options: Options) -> pa.Schema:
@@ -266,29 +266,29 @@ def _describe(options: Options) -> TableSchema:
 
 
 def _conjunction(filters: list[Filter], table: TableSchema) -> pc.Expression | None:
-    return reduce(and_, [to_arrow(one, table) for one in filters]) if filters else None
+    return reduce(and_, [to_arrow(condition, table) for condition in filters]) if filters else None
 
 
 def _check_offered(options: Options, offered: pa.Schema, field: pa.Field[Any]) -> None:
-    there = {one.name.lower(): one for one in offered}
-    found = there.get(field.name.lower())
-    if found is None:
+    by_name = {offered_field.name.lower(): offered_field for offered_field in offered}
+    own = by_name.get(field.name.lower())
+    if own is None:
         raise UnknownColumn(
             f"{options.table} has no column {field.name} to read; it has {', '.join(offered.names)}"
         )
-    if found.type != field.type and not (options.changes and _is_image(field, found.type)):
+    if own.type != field.type and not (options.changes and _is_image(field, own.type)):
         raise InvalidSchema(
-            f"column {field.name} of {options.table} is {_sql_type(found.type)}, not "
+            f"column {field.name} of {options.table} is {_sql_type(own.type)}, not "
             f"{_sql_type(field.type)}; read it as it is and cast it in the query"
         )
-    if found.nullable and not field.nullable:
+    if own.nullable and not field.nullable:
         raise InvalidSchema(
             f"column {field.name} of {options.table} may be NULL; leave out NOT NULL"
         )
 
 
 def _is_image(field: pa.Field[Any], offered: pa.DataType) -> bool:
-    """Whether a field is an image of a row as it was before columns were added."""
+    """Whether a field is an image of a row from before columns were added."""
     columns = list(offered) if pa.types.is_struct(offered) else []
     is_part = pa.types.is_struct(field.type) and all(column in columns for column in field.type)
     return field.name.lower() in IMAGES and is_part

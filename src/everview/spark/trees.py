@@ -1,4 +1,4 @@
-"""Catalyst's trees, seen through py4j."""
+"""Catalyst's trees, read through py4j."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from typing import Any
 
 
 def kind(thing: Any) -> str:
-    """The name of its class."""
+    """The name of a thing's class."""
     return str(_once(thing, "kind", lambda: str(thing.getClass().getSimpleName())))
 
 
 def children_of(tree: Any) -> list[Any]:
-    """The trees below its top."""
+    """The children of a tree."""
     return list(_once(tree, "below", lambda: list(each(tree.children()))))
 
 
 def data_type(expression: Any) -> Any:
-    """Its type as Catalyst has it."""
+    """The type of an expression, as an object of Catalyst."""
     return _once(expression, "of", expression.dataType)
 
 
 def type_of(expression: Any) -> str:
-    """Its type as SQL has it."""
+    """The type of an expression, in SQL."""
     return str(_once(expression, "type", lambda: str(data_type(expression).sql())))
 
 
 def mode_of(expression: Any) -> str:
-    """What arithmetic or a cast does where it fails: ANSI, TRY or LEGACY."""
+    """What arithmetic or a cast does if it fails: ANSI, TRY or LEGACY."""
     return str(_once(expression, "mode", lambda: str(expression.evalMode())))
 
 
 def constant_of(expression: Any) -> Any:
-    """The value of a literal as Spark has it inside; None of anything else, and of NULL."""
+    """The value of a literal in Spark's own form; None for NULL, and for any other expression."""
     if kind(expression) != "Literal":
         return None
     return _once(expression, "value", expression.value)
 
 
 def _once(thing: Any, name: str, ask: Callable[[], Any]) -> Any:
-    """An answer that is asked for once: each question is a round trip to the JVM."""
+    """The answer of `ask`, which is kept: each question is a round trip to the JVM."""
     known = vars(thing)
     if name not in known:
         known[name] = ask()
@@ -59,12 +59,12 @@ def walk(tree: Any) -> Iterator[Any]:
 
 
 def number_of(attribute: Any) -> int:
-    """What Catalyst tells it apart by."""
+    """The number by which Catalyst tells a column from others."""
     return int(_once(attribute, "number", lambda: attribute.exprId().id()))
 
 
 def numbers(attributes: Any) -> set[int]:
-    """What Catalyst tells columns apart by."""
+    """The numbers of columns."""
     return {number_of(attribute) for attribute in each(attributes)}
 
 
@@ -77,17 +77,19 @@ def conjuncts(condition: Any) -> Iterator[Any]:
 
 
 def value(output: Any) -> Any:
-    """The expression of an output, without the name it is given."""
+    """The expression of an output, without its name."""
     return output.child() if kind(output) == "Alias" else output
 
 
 def sql_type(expression: Any) -> str:
     """The type of an expression; within arrays and structs everything may be NULL."""
-    return str(_once(expression, "kept", lambda: str(data_type(expression).asNullable().sql())))
+    return str(
+        _once(expression, "nullable_type", lambda: str(data_type(expression).asNullable().sql()))
+    )
 
 
 def can_fail(expression: Any) -> bool:
-    """Whether there are values for which it has none, apart from what its parts are."""
+    """Whether an expression itself, apart from its parts, has no result for some values."""
     if kind(expression) == "Cast":
         return type_of(children_of(expression)[0]).startswith("STRING")
     return kind(expression) in ("Divide", "IntegralDivide", "Remainder", "Pmod")

@@ -1,4 +1,4 @@
-"""Arrow types as Spark's."""
+"""Arrow types as types of Spark."""
 
 from __future__ import annotations
 

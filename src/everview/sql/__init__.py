@@ -1,4 +1,4 @@
-"""SQL statements: recognised with sqlglot, done by the store, evaluated by the engine."""
+"""SQL statements: sqlglot parses them, the store does them, and the engine evaluates queries."""
 
 from everview.parsing import is_complete, split
 from everview.sql.statements import run

@@ -1,4 +1,4 @@
-"""What statements work with: a store, and the engines that evaluate."""
+"""The store and the engines with which statements work."""
 
 from __future__ import annotations
 

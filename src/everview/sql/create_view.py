@@ -9,7 +9,7 @@ from everview.catalog import Definition
 from everview.errors import InvalidSql
 from everview.parsing import Statement
 
-# what a view may be created WITH; the first of each is the default
+# the options of CREATE VIEW ... WITH; the first value of each is the default
 OPTIONS = {"consistency": ("strong", "complete"), "refresh": ("incremental", "full")}
 _FORM = (
     "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [(column, ...)] "
@@ -73,11 +73,11 @@ def _columns(statement: Statement, at: int) -> tuple[tuple[str, ...], int]:
 
 
 def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
-    """What WITH (name = 'value', ...) says, and where the statement goes on."""
-    found = {name: values[0] for name, values in OPTIONS.items()}
+    """The options in WITH (name = 'value', ...), and where the statement goes on."""
+    options = {name: values[0] for name, values in OPTIONS.items()}
     words = [token.text for token in statement.tokens]
     if [word.upper() for word in words[at : at + 1]] != ["WITH"]:
-        return found, at
+        return options, at
     pieces, end = _listed(statement, at + 1)
     for start, stop in pieces or [(at, at)]:
         name, equals, value = (*words[start:stop], "", "", "")[:3]
@@ -87,13 +87,13 @@ def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
                 f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
                 f"({listed}); the first of each is the default"
             )
-        found[name.lower()] = value
-    return found, end
+        options[name.lower()] = value
+    return options, end
 
 
 def _listed(statement: Statement, at: int) -> tuple[list[tuple[int, int]], int]:
-    """Token ranges of what stands in parentheses, and the position after them; if there are none,
-    the same position."""
+    """The token ranges of the items in parentheses, and the position after them; without
+    parentheses, the same position."""
     words = [token.text for token in statement.tokens]
     if words[at : at + 1] != ["("] or ")" not in words[at:]:
         return [], at

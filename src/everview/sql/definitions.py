@@ -50,7 +50,7 @@ def create(context: Context, statement: Statement) -> Result:
 
 
 def alter(context: Context, statement: Statement) -> Result:
-    """ALTER TABLE ... ADD COLUMN, the one change of a table there is."""
+    """ALTER TABLE ... ADD COLUMN, the only change of a table that is supported."""
     words = [token.text.upper() for token in statement.tokens[:5]]
     adds = words[3:] in (["ADD", "COLUMN"], ["ADD", "COLUMNS"])
     if words[1:2] != ["TABLE"] or not adds:
@@ -101,13 +101,13 @@ def describe(context: Context, statement: Statement) -> Result:
 
 def _described(columns: pa.Schema, key: Sequence[str], message: str) -> Result:
     place = {name: number for number, name in enumerate(key, 1)}
-    found = {
+    rows = {
         "column": pa.array(columns.names, pa.string()),
         "type": pa.array([sql_name(column.type) for column in columns], pa.string()),
         "nullable": pa.array([column.nullable for column in columns], pa.bool_()),
         "key": pa.array([place.get(name) for name in columns.names], pa.int32()),
     }
-    return Result(pa.table(found), message)
+    return Result(pa.table(rows), message)
 
 
 def show(context: Context, statement: Statement) -> Result:
@@ -117,15 +117,15 @@ def show(context: Context, statement: Statement) -> Result:
         raise UnsupportedSql("SHOW takes TABLES [LIKE 'pattern'], or VIEWS")
     parts = (match["pattern"] or "*").split("*")
     wanted = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE)
-    found = [name for name in context.tables() if wanted.fullmatch(name)]
-    return Result(pa.table({"table": pa.array(found, pa.string())}))
+    names = [name for name in context.tables() if wanted.fullmatch(name)]
+    return Result(pa.table({"table": pa.array(names, pa.string())}))
 
 
 def table_name(table: exp.Expr) -> str:
     """The name of a table that must be one of ours."""
     if not isinstance(table, exp.Table) or table.args.get("db"):
-        shown = table.sql(dialect="spark")
-        raise UnsupportedSql(f"{shown}: write the name of a table without a database and a dot")
+        text = table.sql(dialect="spark")
+        raise UnsupportedSql(f"{text}: write the name of a table without a database and a dot")
     return table.name
 
 
@@ -145,8 +145,8 @@ def _check_supported(tree: exp.Create) -> None:
         raise InvalidSql(f"the table has no columns; write {_FORM}")
     for clause in clauses:
         if type(clause) is not exp.Property:
-            shown = clause.sql(dialect="spark")
-            raise UnsupportedSql(f"{shown} is not supported; write {_FORM} [WITH ({_OPTIONS})]")
+            text = clause.sql(dialect="spark")
+            raise UnsupportedSql(f"{text} is not supported; write {_FORM} [WITH ({_OPTIONS})]")
 
 
 def _columns_and_key(schema: exp.Schema) -> tuple[list[Column], list[str]]:
@@ -186,7 +186,7 @@ def _column(part: exp.ColumnDef) -> tuple[Column, bool]:
 
 
 def _added_parts(statement: Statement) -> list[exp.Expr]:
-    """What an ALTER TABLE adds, with parentheses or without, read as CREATE TABLE reads it."""
+    """The columns that an ALTER TABLE adds, with or without parentheses."""
     text = statement.cut(5)
     try:
         tree = Statement(f"CREATE TABLE t {text if text.startswith('(') else f'({text})'}").tree
@@ -200,8 +200,8 @@ def _added_parts(statement: Statement) -> list[exp.Expr]:
 
 def _added(part: exp.Expr) -> Column:
     if not isinstance(part, exp.ColumnDef) or not isinstance(part.this, exp.Identifier):
-        shown = part.sql(dialect="spark")
-        raise UnsupportedSql(f"{shown} can't be added to a table; write {_ALTER}, with {_TYPES}")
+        text = part.sql(dialect="spark")
+        raise UnsupportedSql(f"{text} can't be added to a table; write {_ALTER}, with {_TYPES}")
     if part.args.get("position"):
         raise UnsupportedSql(
             f"column {part.name}: a new column is the last one; leave out FIRST and AFTER"
@@ -232,17 +232,17 @@ def _options(tree: exp.Create) -> dict[str, Any]:
     options: dict[str, Any] = {"regions": DEFAULT_REGIONS}
     properties = tree.args.get("properties")
     for option in properties.expressions if properties else []:
-        name, given = option.this.name.lower(), option.args["value"]
-        value = given.name if isinstance(given, exp.Literal) else given.sql(dialect="spark")
-        if name == "regions" and value.isdigit():
-            options["regions"] = int(value)
-        elif name == "append_only" and value.lower() in _TRUTHS:
-            options["append_only"] = _TRUTHS[value.lower()]
+        name, value = option.this.name.lower(), option.args["value"]
+        text = value.name if isinstance(value, exp.Literal) else value.sql(dialect="spark")
+        if name == "regions" and text.isdigit():
+            options["regions"] = int(text)
+        elif name == "append_only" and text.lower() in _TRUTHS:
+            options["append_only"] = _TRUTHS[text.lower()]
         elif name == "observers":
             raise OutOfReach(
                 "an observer is a program, and SQL names none; create the table in Python, with "
                 "db.create_table(name, columns, key, observers=['module:Class'])"
             )
         else:
-            raise InvalidSql(f"option {name} = {value}: the options are {_OPTIONS}")
+            raise InvalidSql(f"option {name} = {text}: the options are {_OPTIONS}")
     return options

@@ -1,4 +1,4 @@
-"""EXPLAIN: how a view is maintained, or how one would be that is not created."""
+"""EXPLAIN: how a view is maintained, or how a new one would be."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from everview.sql.planning import define
 
 
 def explain(context: Context, view: str, analyze: bool = False) -> Document:
-    """How a view is maintained; `view` is its name, or a CREATE MATERIALIZED VIEW, which is then
-    only explained, with what it is expected to cost.
+    """How a view is maintained. `view` is its name, or a CREATE MATERIALIZED VIEW statement, which
+    is only explained, with its expected cost.
 
-    With `analyze` each operator has what its last epochs took.
+    With `analyze`, each operator has the work of its last epochs.
     """
     words = view.split(maxsplit=1)
     if len(words) == 2 and words[0].upper() in ("SELECT", "WITH", "FROM", "VALUES"):
@@ -37,7 +37,7 @@ def explain(context: Context, view: str, analyze: bool = False) -> Document:
 
 
 def _expected(context: Context, view: ViewRecord) -> Document:
-    """How a view would be maintained, and what that is expected to cost."""
+    """How a view would be maintained, and its expected cost."""
     store, engine = context.store, context.engines.name
     return with_estimates(
         explain_view(store, view),

@@ -30,7 +30,7 @@ class NotPlain(Exception):
 def plain_rows(statement: Statement, values: exp.Values) -> list[list[Any]] | None:
     """The rows as Python values if all are plain literals, else None."""
     for token in statement.tokens:
-        # Escapes in strings are the engine's to read.
+        # only the engine reads escapes in strings
         if token.token_type == TokenType.STRING and (
             "\\" in statement.text[token.start : token.end + 1]
         ):
@@ -52,7 +52,7 @@ def _value(node: exp.Expr) -> Any:
         return bool(node.this)
     if isinstance(node, exp.HexString) and len(node.this) % 2 == 0:
         return bytes.fromhex(node.this)
-    if isinstance(node, exp.Array) and not node.expressions:  # to engines it is of no type
+    if isinstance(node, exp.Array) and not node.expressions:  # engines have no type for it
         return []
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
         return _time(node.this.this, node.to.this)
@@ -60,7 +60,7 @@ def _value(node: exp.Expr) -> Any:
 
 
 def _number(text: str) -> int | float | Decimal:
-    """As Spark types literals: 1 is a whole number, 1.0 a DECIMAL, 1e0 a DOUBLE."""
+    """A number of the type that Spark gives it: 1 is whole, 1.0 a DECIMAL, 1e0 a DOUBLE."""
     if text.isdigit():
         return int(text)
     return float(text) if "e" in text.lower() else Decimal(text)

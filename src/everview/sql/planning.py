@@ -26,7 +26,7 @@ from everview.catalog import (
 from everview.errors import Conflict, InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
 from everview.estimate.costs import costs_for
 from everview.intake.explain import shown
-from everview.maintain.views import alone
+from everview.maintain.views import maintenance_paused
 from everview.parsing import Statement
 from everview.plan.facts import Facts, TableFacts
 from everview.plan.inline import inline_views
@@ -40,9 +40,9 @@ from everview.sql.context import Context
 from everview.sql.create_view import CreateView, words_of
 from everview.stores.base import RecordChanges, Store
 
-# shards are called by numbers that the engines' hash partitioning spreads evenly over one, two or
-# four partitions: hash(n) is 0, 1, 2 and 3 modulo 4
-MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory there are
+MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory
+# the engines' hash partitioning spreads these numbers evenly over one, two or four partitions:
+# hash(n) is 0, 1, 2 and 3 modulo 4
 SHARDS = (12, 6, 2, 0)
 
 
@@ -53,9 +53,9 @@ def create(context: Context, statement: Statement) -> Result:
         try:
             return _created(context, creation)
         except TableExists:
-            # another may have created it while this one was planned
-            came = context.store.catalog.get(VIEWS[creation.name]) is not None
-            if not came or not (creation.replaces or creation.lenient):
+            # another process may have created it meanwhile
+            exists_now = context.store.catalog.get(VIEWS[creation.name]) is not None
+            if not exists_now or not (creation.replaces or creation.lenient):
                 raise
 
 
@@ -89,13 +89,13 @@ def _check_name(name: str) -> None:
 
 @contextmanager
 def _others_waiting(context: Context, creation: CreateView) -> Iterator[int | None]:
-    """While a view's plan depends on other views, or is about to be that of others, nobody else may
-    change those. A view of tables alone waits for nobody."""
+    """Inside the block nobody else changes views, if the new view reads or replaces some; yields
+    the token to write with. A view that reads only tables doesn't wait, and has no token."""
     views = {view.lower() for view in context.views()}
     changes = creation.replaces and creation.name.lower() in views
     if changes or views & words_of(creation.definition):
         assert context.engines.planner  # it takes long to start
-        with alone(context.store) as token:
+        with maintenance_paused(context.store) as token:
             yield token
     else:
         yield None
@@ -106,8 +106,8 @@ def define(context: Context, creation: CreateView) -> ViewRecord:
     name = creation.name
     if name.lower() in {table.lower() for table in context.tables()}:
         raise TableExists(f"there is a table {name}; a view needs a name of its own")
-    there = context.store.catalog.get(VIEWS[name])
-    if there is not None and not creation.replaces:
+    old = context.store.catalog.get(VIEWS[name])
+    if old is not None and not creation.replaces:
         raise _exists(name)
     mentioned = words_of(creation.definition)
     views = {
@@ -115,7 +115,7 @@ def define(context: Context, creation: CreateView) -> ViewRecord:
         for view in context.store.catalog.all(VIEWS).values()
         if view.name.lower() in mentioned
     }
-    name = name if there is None else there.name
+    name = name if old is None else old.name
     try:
         view = _planned(context, name, creation.consistency, creation.definition, views)
     except RecursionError:
@@ -140,46 +140,46 @@ def _planned(
     definition: Definition,
     views: Mapping[str, ViewRecord],
 ) -> ViewRecord:
-    """A view, planned from its definition and the views that its query reads, by the names it has
-    for them."""
+    """A view, planned from its definition and the views that its query reads, by their names in the
+    query."""
     from everview.sql.catalyst import translate
 
     mentioned = words_of(definition) - {view.lower() for view in views}
     named = [table for table in context.tables() if table.lower() in mentioned]
     tables = {table: context.store.describe(table).columns for table in named}
-    plans = {called: view.plan for called, view in views.items()}
+    plans = {inner: view.plan for inner, view in views.items()}
     relations = tables | {view: plan.columns for view, plan in plans.items()}
-    given = definition.query, relations, definition.columns, definition.is_full
-    found = translate(context.engines.planner.session, *given)
-    over = {view: views[view] for view in sorted(found.plan.tables() & set(views))}
+    arguments = definition.query, relations, definition.columns, definition.is_full
+    translated = translate(context.engines.planner.session, *arguments)
+    over = {view: views[view] for view in sorted(translated.plan.tables() & set(views))}
     if definition.is_full and over:
         raise UnsupportedSql(
             f"a view WITH (refresh = 'full') can read tables only, not the view "
             f"{next(iter(over))}; put the query of that view into a WITH clause instead"
         )
-    asked = inline_views(found.plan, plans)
-    improved = found.plan if definition.is_full else _improved(context, found.plan, named)
+    unimproved = inline_views(translated.plan, plans)
+    improved = translated.plan if definition.is_full else _improved(context, translated.plan, named)
     plan = inline_views(improved, plans)
     _check_size(plan)
-    for column in found.plan.columns:
+    for column in translated.plan.columns:
         check_visible("column", column.name)
     return ViewRecord(
         name=name,
         definition=definition,
         consistency=consistency,
         plan_text=plan.text,
-        tables=tuple(sorted(asked.tables())),
-        views={called: view.name for called, view in over.items()},
-        key=tuple(view_key(asked, lambda table: context.store.describe(table).key)),
-        order=tuple(found.order),
-        is_open=found.is_open or any(inner.is_open for inner in over.values()),
+        tables=tuple(sorted(unimproved.tables())),
+        views={inner: view.name for inner, view in over.items()},
+        key=tuple(view_key(unimproved, lambda table: context.store.describe(table).key)),
+        order=tuple(translated.order),
+        is_open=translated.is_open or any(inner.is_open for inner in over.values()),
         shards=_shards(context),
         widths={table: len(columns) for table, columns in tables.items()},
     )
 
 
 def _check_size(plan: Node) -> None:
-    """What a UNION reads again and again is all in one job, and an engine runs that at once."""
+    """Refuse a plan whose UNIONs make one job too large: an engine runs a whole job at once."""
     size = jobs([plan]).largest
     if size > MOST_AT_ONCE:
         raise UnsupportedSql(
@@ -197,7 +197,7 @@ def _improved(context: Context, plan: Node, tables: Iterable[str]) -> Node:
 
 
 def _check_readable(context: Context, name: str, over: Iterable[str]) -> None:
-    """That a view reads neither itself nor what is about to change."""
+    """Raise an error if a view reads itself, or a view that is about to change."""
     readers = [name, *views_over(context, name)]
     for view in over:
         if view in readers:
@@ -210,7 +210,7 @@ def _check_readable(context: Context, name: str, over: Iterable[str]) -> None:
 
 
 def _shards(context: Context) -> tuple[int, ...]:
-    """Those of the other views, since views share state; for the first, one for each core."""
+    """The shards of the other views, since views share state; for the first, one for each core."""
     for view in context.store.catalog.all(VIEWS).values():
         return view.shards
     cores = os.cpu_count() or 1
@@ -221,20 +221,21 @@ def views_over(context: Context, name: str) -> list[str]:
     """The views that read a view, directly or through others, each after those it reads."""
     views = context.store.catalog.all(VIEWS).values()
     over = {view.name: set(view.views.values()) for view in views}
-    found = [name]
+    readers = [name]
     for view in TopologicalSorter(over).static_order():
-        if not over.get(view, set()).isdisjoint(found):
-            found.append(view)
-    return found[1:]
+        if not over.get(view, set()).isdisjoint(readers):
+            readers.append(view)
+    return readers[1:]
 
 
 def _with_readers(context: Context, view: ViewRecord) -> dict[str, ViewRecord]:
     """The view and those that read it, planned anew."""
-    views = {one.name: one for one in context.store.catalog.all(VIEWS).values()}
+    views = {other.name: other for other in context.store.catalog.all(VIEWS).values()}
     changed = {view.name: view}
     for name in views_over(context, view.name):
         old = views[name]
-        over = {called: (views | changed)[inner] for called, inner in old.views.items()}
+        known = views | changed
+        over = {in_query: known[inner] for in_query, inner in old.views.items()}
         try:
             changed[name] = _planned(context, name, old.consistency, old.definition, over)
         except SqlError as error:
@@ -246,7 +247,8 @@ def _with_readers(context: Context, view: ViewRecord) -> dict[str, ViewRecord]:
 
 
 def _replace(context: Context, views: Mapping[str, ViewRecord], token: int | None) -> None:
-    """Have views loaded beside what they are, to take its place together."""
+    """Let the next `maintain` load new definitions of views, which take the old ones' place
+    together."""
     root = next(iter(views))
     changes: dict[Key[Any], Record | None] = {}
     for name, view in views.items():
@@ -266,8 +268,9 @@ def store_views(
     Raises `TableNotFound` if a table that one of them reads is gone by now, and `TableExists` if
     there is a table or view by the name of the one that is `created`.
     """
-    views = [one.view if isinstance(one, Replacement) else one for one in changes.values()]
-    tables = {t: True for one in views if isinstance(one, ViewRecord) for t in one.tables}
+    records = changes.values()
+    views = [record.view if isinstance(record, Replacement) else record for record in records]
+    tables = {t: True for view in views if isinstance(view, ViewRecord) for t in view.tables}
     if created is None:
         store.catalog.write(changes, token, tables=tables)
         return
@@ -279,7 +282,7 @@ def store_views(
 
 
 def rename(context: Context, statement: Statement, at: int) -> Result:
-    """ALTER VIEW name RENAME TO other; those that read the view go on reading it."""
+    """ALTER VIEW name RENAME TO other; views that read the view go on reading it."""
     words = [token.text for token in statement.tokens]
     if [word.upper() for word in words[at + 1 : at + 3]] != ["RENAME", "TO"] or len(
         words
@@ -287,8 +290,8 @@ def rename(context: Context, statement: Statement, at: int) -> Result:
         raise InvalidSql("write ALTER VIEW name RENAME TO other")
     _check_name(words[at + 3])
     old, new = context.view(words[at]).name, words[at + 3]
-    with alone(context.store) as token:
-        context.view(old)  # unless it went meanwhile
+    with maintenance_paused(context.store) as token:
+        context.view(old)  # raises an error if it was dropped meanwhile
         taken = {name.lower() for name in (*context.tables(), *context.views())} - {old.lower()}
         if new.lower() in taken:
             raise TableExists(f"there is a table or view {new} already; choose another name")
@@ -296,16 +299,17 @@ def rename(context: Context, statement: Statement, at: int) -> Result:
         for key, view in context.store.catalog.all(VIEWS).items():
             if (renamed := _renamed(view, old, new)) != view:
                 changes |= {key: None, VIEWS[renamed.name]: renamed}
-        for key_, one in context.store.catalog.all(REPLACEMENTS).items():
-            root = new if one.root == old else one.root
-            if (other := Replacement(_renamed(one.view, old, new), root)) != one:
-                changes |= {key_: None, REPLACEMENTS[other.view.name]: other}
+        for key_, replacement in context.store.catalog.all(REPLACEMENTS).items():
+            root = new if replacement.root == old else replacement.root
+            after = Replacement(_renamed(replacement.view, old, new), root)
+            if after != replacement:
+                changes |= {key_: None, REPLACEMENTS[after.view.name]: after}
         created = None if new.lower() == old.lower() else new
         store_views(context.store, changes, token, created)
     return Result(message=f"view {old} is now called {new}")
 
 
 def _renamed(view: ViewRecord, old: str, new: str) -> ViewRecord:
-    """A view after another, or itself, has a new name."""
-    inner = {called: new if name == old else name for called, name in view.views.items()}
+    """A view after it, or a view that it reads, got a new name."""
+    inner = {key: new if name == old else name for key, name in view.views.items()}
     return replace(view, name=new if view.name == old else view.name, views=inner)

@@ -29,7 +29,7 @@ def evaluate(context: Context, query: str) -> pa.Table:
     except InvalidSql as error:
         if not any(words in str(error) for words in _UNRESOLVED):
             raise
-        # what is not found may be there, as in IDENTIFIER('name'); if not, the engine says what is
+        # the column may exist, as in IDENTIFIER('name'); if not, the engine names those that do
         return context.engine.select(context.store.address, query, dict.fromkeys(tables), rows)
 
 
@@ -52,12 +52,12 @@ def reads(context: Context, statement: Statement, names: list[str]) -> dict[str,
         if token.token_type not in (TokenType.STRING, TokenType.NUMBER)
     }
     everything = _needs_every_column(statement.tree)
-    found: dict[str, list[str] | None] = {}
+    columns: dict[str, list[str] | None] = {}
     for name in names:
         schema = context.store.describe(name)
         needed = [c for c in schema.names if c.lower() in words or c == schema.key[0]]
-        found[schema.name] = None if everything else needed
-    return found
+        columns[schema.name] = None if everything else needed
+    return columns
 
 
 def _table_names(context: Context, tree: exp.Expr) -> list[str]:

@@ -1,4 +1,4 @@
-"""One SQL statement: what kind it is and who does it."""
+"""Runs one SQL statement, by its kind."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from everview.sql.writes import delete, insert, update
 
 def run(context: Context, statement: str) -> Result:
     """Run one statement. Raises `SqlError`, `CatalogError` or `DataError`; then nothing changed."""
-    found = only(statement)
-    if views.is_about_views(found):
-        return views.run(context, found)
-    runner = _RUNNERS.get(found.verb)
+    parsed = only(statement)
+    if views.is_about_views(parsed):
+        return views.run(context, parsed)
+    runner = _RUNNERS.get(parsed.verb)
     if runner is None:
-        raise _refusal(found)
-    return runner(context, found)
+        raise _refusal(parsed)
+    return runner(context, parsed)
 
 
 def _select(context: Context, statement: Statement) -> Result:

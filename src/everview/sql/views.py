@@ -8,7 +8,7 @@ from everview.catalog import VIEWS
 from everview.check.verify import verify
 from everview.errors import InUse, InvalidSql, UnsupportedSql
 from everview.explain.plan import as_text
-from everview.maintain.views import alone, forget_views
+from everview.maintain.views import forget_views, maintenance_paused
 from everview.parsing import Statement
 from everview.results.result import Result
 from everview.sql.context import Context
@@ -88,7 +88,7 @@ def _drop(context: Context, statement: Statement, at: int) -> Result:
     name, cascade = _dropped(context, statement, at)
     if name is None:
         return Result(message="there is no such view")
-    with alone(context.store) as token:  # so that nobody plans another over them
+    with maintenance_paused(context.store) as token:  # so that nobody plans a view over them
         gone = [name, *views_over(context, name)]
         if len(gone) > 1 and not cascade:
             raise InUse(
@@ -100,8 +100,8 @@ def _drop(context: Context, statement: Statement, at: int) -> Result:
 
 
 def _dropped(context: Context, statement: Statement, at: int) -> tuple[str | None, bool]:
-    """The view that DROP VIEW [IF EXISTS] name [CASCADE] names, None if it may be missing and is;
-    and whether those go too that read it."""
+    """The view in DROP VIEW [IF EXISTS] name [CASCADE], None if it is missing and may be; and
+    whether to drop the views that read it."""
     words = [token.text for token in statement.tokens]
     upper = [word.upper() for word in words]
     lenient = upper[at : at + 2] == ["IF", "EXISTS"]
@@ -122,7 +122,7 @@ def _show(context: Context) -> Result:
         "status": pa.array([view.status for view in views], pa.string()),
         "consistency": pa.array([view.consistency for view in views], pa.string()),
         "refresh": pa.array([OPTIONS["refresh"][d.is_full] for d in definitions], pa.string()),
-        "query": pa.array([one.query for one in definitions], pa.string()),
+        "query": pa.array([definition.query for definition in definitions], pa.string()),
         "error": pa.array([view.error for view in views], pa.string()),
     }
     return Result(pa.table(columns))

@@ -45,10 +45,10 @@ def insert(context: Context, statement: Statement) -> Result:
     values = tree.expression
     rows = plain_rows(statement, values) if isinstance(values, exp.Values) else None
     if rows is not None:
-        given = _table_of(schema, columns, rows)
+        new_rows = _table_of(schema, columns, rows)
     else:
-        given = _insert_query(context, statement, schema, columns, named)
-    report = context.table(schema.name).put(given)
+        new_rows = _insert_query(context, statement, schema, columns, named)
+    report = context.table(schema.name).put(new_rows)
     return _done(report.rows, "inserted", count_unchanged(report.unchanged))
 
 
@@ -60,17 +60,15 @@ def update(context: Context, statement: Statement) -> Result:
     sources = _assignments(statement, tree, schema)
     moved = [name for name in schema.key if name in sources]
     row = quoted(tree.this.alias or tree.this.name)
-    wanted = [sources.get(name, f"{row}.{quoted(name)}") for name in schema.names]
-    wanted += [f"{row}.{quoted(name)}" for name in (schema.key if moved else ())]
+    expressions = [sources.get(name, f"{row}.{quoted(name)}") for name in schema.names]
+    expressions += [f"{row}.{quoted(name)}" for name in (schema.key if moved else ())]
     set_at = _position(statement, TokenType.SET)
-    found = evaluate(
-        context,
-        f"SELECT {_aliased(wanted)} FROM {statement.cut(1, set_at)} {_where(statement, set_at)}",
-    )
+    target, where = statement.cut(1, set_at), _where(statement, set_at)
+    result = evaluate(context, f"SELECT {_aliased(expressions)} FROM {target} {where}")
     width = len(schema.columns)
-    after = _fit(schema, list(schema.columns), found.columns[:width], f"UPDATE {schema.name}")
+    after = _fit(schema, list(schema.columns), result.columns[:width], f"UPDATE {schema.name}")
     if moved:
-        _move(context, schema, pa.table(found.columns[width:], names=list(schema.key)), after)
+        _move(context, schema, pa.table(result.columns[width:], names=list(schema.key)), after)
     elif after.num_rows:
         report = context.table(schema.name).put(after)
         return _done(report.rows, "updated", count_unchanged(report.unchanged, "so"))
@@ -90,8 +88,8 @@ def delete(context: Context, statement: Statement) -> Result:
     from_at = _position(statement, TokenType.FROM)
     where_at = _position(statement, TokenType.WHERE)
     target = statement.cut(from_at, where_at)
-    found = evaluate(context, f"SELECT {keys} {target} {_where(statement, from_at)}")
-    return _done(table.delete(found.rename_columns(list(schema.key))).rows, "deleted")
+    rows = evaluate(context, f"SELECT {keys} {target} {_where(statement, from_at)}")
+    return _done(table.delete(rows.rename_columns(list(schema.key))).rows, "deleted")
 
 
 def _tree(statement: Statement, kind: type[exp.Expr], form: str) -> Any:
@@ -135,7 +133,7 @@ def _table_of(schema: TableSchema, columns: list[Column], rows: list[list[Any]])
 def _insert_query(
     context: Context, statement: Statement, schema: TableSchema, columns: list[Column], named: bool
 ) -> pa.Table:
-    """Evaluate the query of an INSERT: the WITH before it, and what follows table and columns."""
+    """The result of an INSERT's query: the WITH before it, and the text after table and columns."""
     insert_at = _position(statement, TokenType.INSERT)
     at = _position(statement, TokenType.INTO, insert_at) + 1
     if statement.tokens[at].token_type == TokenType.TABLE:
@@ -143,10 +141,10 @@ def _insert_query(
     at += 1
     if named:
         at = statement.after_group(at)
-    found = evaluate(context, f"{statement.cut(0, insert_at)} {statement.cut(at)}")
-    if found.num_columns != len(columns):
-        raise _wrong_width(schema, columns, f"the query has {_count(found.columns, 'column')}")
-    return _fit(schema, columns, found.columns, f"INSERT INTO {schema.name}")
+    result = evaluate(context, f"{statement.cut(0, insert_at)} {statement.cut(at)}")
+    if result.num_columns != len(columns):
+        raise _wrong_width(schema, columns, f"the query has {_count(result.columns, 'column')}")
+    return _fit(schema, columns, result.columns, f"INSERT INTO {schema.name}")
 
 
 def _count(things: list[Any], what: str) -> str:
@@ -177,15 +175,15 @@ def _assignments(statement: Statement, tree: exp.Update, schema: TableSchema) ->
 
 
 def _position(statement: Statement, kind: TokenType, start: int = 0) -> int:
-    found = statement.find(kind, start)
-    if found is None:
+    position = statement.find(kind, start)
+    if position is None:
         raise InvalidSql(f"{kind.name} is missing in: {statement.text[:80]}")
-    return found
+    return position
 
 
 def _where(statement: Statement, start: int) -> str:
-    found = statement.find(TokenType.WHERE, start)
-    return "" if found is None else statement.cut(found)
+    position = statement.find(TokenType.WHERE, start)
+    return "" if position is None else statement.cut(position)
 
 
 def _aliased(expressions: list[str]) -> str:
@@ -199,8 +197,8 @@ def _move(context: Context, schema: TableSchema, before: pa.Table, after: pa.Tab
     if len(set(new)) < len(new):
         raise _taken(schema, next(key for at, key in enumerate(new) if key in new[:at]))
     leaving, arriving = set(old).difference(new), list(set(new).difference(old))
-    if arriving and (there := table.get_many(arriving, schema.key)).num_rows:
-        raise _taken(schema, _key_tuples(there)[0])
+    if arriving and (existing := table.get_many(arriving, schema.key)).num_rows:
+        raise _taken(schema, _key_tuples(existing)[0])
     table.put(after)
     if leaving:
         table.delete(list(leaving))
@@ -211,9 +209,9 @@ def _key_tuples(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _taken(schema: TableSchema, key: tuple[Any, ...]) -> DataError:
-    shown = ", ".join(f"{name} = {value}" for name, value in zip(schema.key, key, strict=True))
+    values = ", ".join(f"{name} = {value}" for name, value in zip(schema.key, key, strict=True))
     return DataError(
-        f"UPDATE {schema.name}: two rows would have the key {shown}; nothing was changed"
+        f"UPDATE {schema.name}: two rows would have the key {values}; nothing was changed"
     )
 
 
@@ -221,7 +219,7 @@ def _fit(
     schema: TableSchema, columns: list[Column], values: list[pa.ChunkedArray], place: str
 ) -> pa.Table:
     """Convert columns from the engine to rows of the table."""
-    rounded = [_rounded(given, column.type) for given, column in zip(values, columns, strict=True)]
+    rounded = [_rounded(array, column.type) for array, column in zip(values, columns, strict=True)]
     table = pa.table(rounded, names=[column.name for column in columns])
     return rows_to_arrow(schema, table, f"{place}, row {{}}".format)
 

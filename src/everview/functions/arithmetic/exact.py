@@ -87,20 +87,21 @@ class Sums:
     def doubles(self) -> Doubles:
         """The sums, each rounded once, half to even.
 
-        Too large is an infinity; any NaN, or both infinities, is NaN; nothing left is 0.0.
+        A sum that is too large is an infinity; one with a NaN or both infinities is NaN; one of no
+        values is 0.0.
         """
         limbs = _above_zeros(self.limbs, 2)
         negative = limbs[-1] < 0
         limbs = _carried(np.where(negative, -limbs, limbs))
-        there = limbs != 0
-        top = _last(there)
+        nonzero = limbs != 0
+        top = _last(nonzero)
         first, second, third = (limbs[top - i, np.arange(len(top))] for i in range(3))
         used = np.frexp(first.astype(np.float64))[1].astype(np.int64)
         spare = 32 - used
         # 64 bits from the first set bit on; the last also stands for all that lies below, so that
         # the cast sees a tie only where there is one. A subnormal has too few bits to be rounded.
         bits = (first << 32 | second).astype(np.uint64) << spare.astype(np.uint64)
-        rest = (third << spare & _LIMB != 0) | (there.argmax(axis=0) < top - 2)
+        rest = (third << spare & _LIMB != 0) | (nonzero.argmax(axis=0) < top - 2)
         bits |= (third >> used | rest).astype(np.uint64)
         exponents = 32 * (self.low + top - 3) - spare + _SMALLEST
         with np.errstate(over="ignore"):
@@ -122,29 +123,33 @@ class Sums:
         return [None if odd else int(n) for n, odd in zip(scaled, special, strict=True)]
 
     def encode(self) -> pa.BinaryArray:
-        """The sums as bytes, equal for equal sums; none for a sum of nothing.
+        """The sums as bytes, equal for equal sums; a sum of no values has no bytes.
 
         A byte: where the limbs start, and 0x80 if there are specials; the three counts of these
-        (i64), if any; the limbs (u32) from the first that is not 0 to the last that tells
-        something beyond the sign. Little endian.
+        (i64), if any; the limbs (u32) from the first that is not 0 to the last that says more than
+        the sign. Little endian.
         """
         limbs = _above_zeros(self.limbs, 1)
         negative = limbs[-1] < 0
         limbs &= _LIMB
-        there = limbs != 0
-        first = there.argmax(axis=0)
+        nonzero = limbs != 0
+        first = nonzero.argmax(axis=0)
         last = _last(limbs != np.where(negative, _LIMB, 0))
         last += limbs[last, np.arange(len(last))] >> 31 != negative
-        finite: Flags = there.any(axis=0)
+        finite: Flags = nonzero.any(axis=0)
         special: Flags = (self.specials != 0).any(axis=0)
         place = np.arange(len(limbs))[:, None]
-        told = (first <= place) & (place <= last) & finite
+        is_written = (first <= place) & (place <= last) & finite
         head = (self.low - 1 + first) * finite + _SPECIALS * special
         cells = [_bytes(head[None], "u1"), _bytes(self.specials, "<i8"), _bytes(limbs, "<u4")]
-        masks = [(finite | special)[:, None], special[:, None].repeat(24, 1), told.T.repeat(4, 1)]
-        kept = np.hstack(masks)
-        offsets = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
-        return binary_array(np.hstack(cells)[kept], offsets)
+        masks = [
+            (finite | special)[:, None],
+            special[:, None].repeat(24, 1),
+            is_written.T.repeat(4, 1),
+        ]
+        mask = np.hstack(masks)
+        offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
+        return binary_array(np.hstack(cells)[mask], offsets)
 
     @staticmethod
     def decode(data: pa.BinaryArray) -> Sums:
@@ -219,10 +224,10 @@ def _above_zeros(limbs: Ints, zeros: int) -> Ints:
     return np.vstack([np.zeros((zeros, limbs.shape[1]), np.int64), limbs])
 
 
-def _last(there: Flags) -> Ints:
+def _last(flags: Flags) -> Ints:
     """The last row that is true, of each column; the first if none is."""
-    place = np.arange(len(there), dtype=np.int8)[:, None]
-    last: Ints = (place * there).max(axis=0).astype(np.int64)
+    place = np.arange(len(flags), dtype=np.int8)[:, None]
+    last: Ints = (place * flags).max(axis=0).astype(np.int64)
     return last
 
 

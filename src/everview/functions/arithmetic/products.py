@@ -1,7 +1,7 @@
-"""Exact sums of products by group, and how far values spread, which variances are made of.
+"""Exact sums of products by group, and the spreads from which variances are computed.
 
 A product of two doubles is kept as two doubles that add up to it, so nothing is lost before the
-end: what comes out is the true value, rounded, whatever order and batching the rows came in.
+end: the result is the true value, rounded, whatever order and batches the rows came in.
 """
 
 from __future__ import annotations
@@ -21,30 +21,32 @@ Exact = list[int | None]
 
 
 def product_sums(
-    one: pa.Array, other: pa.Array, weights: np.ndarray, ids: np.ndarray, count: int
+    first: pa.Array, second: pa.Array, weights: np.ndarray, ids: np.ndarray, count: int
 ) -> pa.Array:
-    """The exact sums of one times other times weights by group, NULLs left out."""
-    there = one.is_valid().to_numpy(zero_copy_only=False)
-    first, second = (values.fill_null(0.0).to_numpy()[there] for values in (one, other))
-    high, low = _product(first, second)
+    """The exact sums of first times second times weights by group, without NULLs."""
+    is_valid = first.is_valid().to_numpy(zero_copy_only=False)
+    first_values, second_values = (
+        values.fill_null(0.0).to_numpy()[is_valid] for values in (first, second)
+    )
+    high, low = _product(first_values, second_values)
     values = pa.array(np.concatenate([high, low]))
-    return weighted_sums(values, _twice(weights[there]), _twice(ids[there]), count)
+    return weighted_sums(values, _twice(weights[is_valid]), _twice(ids[is_valid]), count)
 
 
 def _twice(values: np.ndarray) -> np.ndarray:
     return np.concatenate([values, values])
 
 
-def _product(one: Doubles, other: Doubles) -> tuple[Doubles, Doubles]:
-    """The product of doubles, rounded, and what rounding left out (Dekker and Veltkamp).
+def _product(first: Doubles, second: Doubles) -> tuple[Doubles, Doubles]:
+    """The product of doubles, rounded, and the error of rounding (Dekker and Veltkamp).
 
-    Where it is too large or small for that, nothing is said to be left out.
+    The error is 0 if the product is too large or too small to compute it.
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        high = one * other
-        (a, b), (c, d) = _halves(one), _halves(other)
+        high = first * second
+        (a, b), (c, d) = _halves(first), _halves(second)
         low = ((a * c - high) + a * d + b * c) + b * d
-        sizes = np.maximum(np.abs(one), np.abs(other)), np.abs(high)
+        sizes = np.maximum(np.abs(first), np.abs(second)), np.abs(high)
     whole = (sizes[0] < _LARGE) & (sizes[1] > _SMALL) & np.isfinite(low)
     return high, np.where(whole, low, 0.0)
 
@@ -61,22 +63,22 @@ def exact(stored: pa.Array) -> Exact:
     return Sums.decode(stored).exact()
 
 
-def spreads(counts: np.ndarray, one: Exact, other: Exact, products: Exact) -> Exact:
-    """By group, n times the sum of products less the product of the sums, in units of
+def spreads(counts: np.ndarray, first: Exact, second: Exact, products: Exact) -> Exact:
+    """For each group, n times the sum of products minus the product of the sums, in units of
     2 ** -UNITS; None if it isn't finite."""
-    rows = zip(counts.tolist(), one, other, products, strict=True)
+    rows = zip(counts.tolist(), first, second, products, strict=True)
     return [_spread(*row) for row in rows]
 
 
-def _spread(count: int, one: int | None, other: int | None, both: int | None) -> int | None:
-    if one is None or other is None or both is None:
+def _spread(count: int, first: int | None, second: int | None, both: int | None) -> int | None:
+    if first is None or second is None or both is None:
         return None
-    return count * (both << UNITS // 2) - one * other
+    return count * (both << UNITS // 2) - first * second
 
 
-def divided(one: int, other: int) -> float:
+def divided(numerator: int, denominator: int) -> float:
     """The quotient, rounded once; an infinity if it is too large."""
     try:
-        return one / other
+        return numerator / denominator
     except OverflowError:
-        return -math.inf if one < 0 else math.inf
+        return -math.inf if numerator < 0 else math.inf

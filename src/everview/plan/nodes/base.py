@@ -173,7 +173,7 @@ class Node:
         return json.dumps(self.to_json(), sort_keys=True)
 
     @cached_property
-    def alone(self) -> str:
+    def own_text(self) -> str:
         """The node as JSON text, with no more of its inputs than their columns."""
         return self.with_inputs(lambda one: Constant(one.columns, ())).text
 

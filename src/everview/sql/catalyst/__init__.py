@@ -1,7 +1,7 @@
 """Spark's optimizer as our SQL front end: a query's optimized plan, translated into plan nodes.
 
-The only code that looks into Spark. Tables are shown to Spark empty, with their types and
-nullability; a view's columns have the names, types and nullability that Spark gives them.
+Only this code looks into Spark. Spark gets tables without rows, with their types and nullability; a
+view's columns have the names, types and nullability that Spark gives them.
 """
 
 from everview.sql.catalyst.front import translate

@@ -1,5 +1,5 @@
-"""Catalyst's aggregates: those kept up to date by counts and sums, and those recomputed for the
-groups that a change touched."""
+"""Catalyst's aggregates: those maintained by counts and sums, and those recomputed for the groups
+that a change touches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from everview.spark.trees import (
     value,
     walk,
 )
-from everview.sql.catalyst.building import Given, project, same_bits, unused
+from everview.sql.catalyst.building import InputColumns, project, same_bits, unused
 from everview.sql.catalyst.sail import ordinary
 from everview.sql.catalyst.scalars import attached
 
@@ -58,34 +58,35 @@ APPROXIMATE = {
     "BloomFilterAggregate": "a join",
 }
 _LISTS = ("CollectList", "CollectSet")
-# regr_r2: engines differ in what it is where one of the two doesn't vary
+# regr_r2: engines differ if one of the two arguments doesn't vary
 _FIT = (
     "CASE WHEN regr_sxx({0}, {1}) > 0 THEN coalesce(regr_sxy({0}, {1}) * regr_sxy({0}, {1}) / "
     "nullif(regr_sxx({0}, {1}) * regr_syy({0}, {1}), 0), 1.0D) END"
 )
-_BY_BITS = {"Percentile", "Mode", "CollectSet"}  # in which Sail takes -0.0 and NaN otherwise
+_BY_BITS = {"Percentile", "Mode", "CollectSet"}  # Sail treats -0.0 and NaN otherwise in these
 _CHOICES = {
     *(*_LISTS, "First", "Last", "AnyValue", "MaxBy", "MinBy", "MaxMinByK", "ListAgg", "Mode"),
 }
 
 
-def aggregate(given: Translation, plan: Any) -> Node:
-    """Arguments computed, then aggregated, then the outputs computed from the results."""
-    node = given.node(plan.child())
+def aggregate(translation: Translation, plan: Any) -> Node:
+    """Computes the arguments, aggregates them, and computes the outputs from the results."""
+    node = translation.node(plan.child())
     outputs = list(each(plan.aggregateExpressions()))
     groupings = list(each(plan.groupingExpressions()))
     parts = [part for output in outputs for part in _outermost(output)]
     functions = [part for part in parts if kind(part) == "AggregateExpression"]
-    node = attached(given, node, [*groupings, *functions])
+    node = attached(translation, node, [*groupings, *functions])
     _check_sessions(groupings)
-    columns, trees = Given(node), given.expressions
-    groups = [columns.name_of(trees.cast(one), trees.typed("group", one)) for one in groupings]
-    calls = _Calls(given, columns, tuple(dict.fromkeys(groups)))
+    columns, trees = InputColumns(node), translation.expressions
+    groups = [columns.name_of(trees.cast(part), trees.typed("group", part)) for part in groupings]
+    calls = _Calls(translation, columns, tuple(dict.fromkeys(groups)))
     for function in functions:
-        calls.noted(function)
-    node = attached(given, calls.node(), [part for part in parts if kind(part) == "ScalarSubquery"])
-    made = tuple(calls.output(value(output)) for output in outputs)
-    return project(node, trees.columns(outputs), made)
+        calls.reference(function)
+    scalars = [part for part in parts if kind(part) == "ScalarSubquery"]
+    node = attached(translation, calls.node(), scalars)
+    output_trees = tuple(calls.output(value(output)) for output in outputs)
+    return project(node, trees.columns(outputs), output_trees)
 
 
 def _outermost(expression: Any) -> Iterator[Any]:
@@ -98,9 +99,10 @@ def _outermost(expression: Any) -> Iterator[Any]:
 
 
 def _check_sessions(groupings: list[Any]) -> None:
-    """Spark merges the windows of sessions when it runs a plan, of which the plan says nothing."""
-    for one in groupings:
-        if kind(one) == "AttributeReference" and "spark.sessionWindow" in one.metadata().json():
+    """Refuse session windows: Spark merges them when it runs a plan, which doesn't show it."""
+    for grouping in groupings:
+        is_column = kind(grouping) == "AttributeReference"
+        if is_column and "spark.sessionWindow" in grouping.metadata().json():
             raise UnsupportedSql(
                 "session_window can't be maintained; find where a session begins with lag() OVER "
                 "(PARTITION BY ... ORDER BY the time) and number them with sum() OVER"
@@ -111,31 +113,31 @@ def _check_sessions(groupings: list[Any]) -> None:
 class _Calls:
     """The aggregate functions of one SELECT, by how they are maintained."""
 
-    given: Translation
-    columns: Given
+    translation: Translation
+    columns: InputColumns
     groups: tuple[str, ...]
-    kept: dict[Call, Column] = field(default_factory=dict)
+    maintained: dict[Call, Column] = field(default_factory=dict)
     recomputed: dict[Tree, Column] = field(default_factory=dict)
     references: dict[int, Tree] = field(default_factory=dict)
 
     def output(self, expression: Any) -> Tree:
         """An output over groups, calls and scalar subqueries."""
-        trees = self.given.expressions
+        trees = self.translation.expressions
 
-        def replaced(found: Any) -> Tree | None:
-            if kind(found) == "AggregateExpression":
-                return self.noted(found)
-            if kind(found) == "ScalarSubquery":
-                return Ref(trees.scalars[found.exprId().id()])
-            if any(kind(part) == "AggregateExpression" for part in walk(found)):
+        def replaced(part: Any) -> Tree | None:
+            if kind(part) == "AggregateExpression":
+                return self.reference(part)
+            if kind(part) == "ScalarSubquery":
+                return Ref(trees.scalars[part.exprId().id()])
+            if any(kind(inner) == "AggregateExpression" for inner in walk(part)):
                 return None
-            known = self.columns.trees.get(trees.cast(found))
+            known = self.columns.trees.get(trees.cast(part))
             return Ref(known) if known in self.groups else None
 
         return trees.cast(expression, trees.rewrite(expression, replaced))
 
-    def noted(self, expression: Any) -> Tree:
-        """What stands for a call in an output; the call is noted when it is new."""
+    def reference(self, expression: Any) -> Tree:
+        """The tree that stands for a call in an output; adds the call if it is new."""
         number = expression.resultId().id()
         if number not in self.references:
             if kind(expression.aggregateFunction()) == "PivotFirst":
@@ -148,19 +150,21 @@ class _Calls:
         """The aggregate; two, joined by their groups, if its calls are maintained in two ways."""
         below = self.columns.project()
         groups = tuple(self.columns.columns[name] for name in self.groups)
+        maintained = Aggregate(
+            (*groups, *self.maintained.values()), below, self.groups, tuple(self.maintained)
+        )
         if not self.recomputed:
-            return Aggregate((*groups, *self.kept.values()), below, self.groups, tuple(self.kept))
+            return maintained
         touched = Touched(below.columns, below, self.groups)
-        made = (*groups, *self.recomputed.values())
-        computed = Recompute(made, touched, tuple(self.recomputed), False)
-        replaced = Replace(made, computed, self.groups, always=not self.groups)
-        if not self.kept:
+        columns = (*groups, *self.recomputed.values())
+        computed = Recompute(columns, touched, tuple(self.recomputed), False)
+        replaced = Replace(columns, computed, self.groups, always=not self.groups)
+        if not self.maintained:
             return replaced
-        kept = Aggregate((*groups, *self.kept.values()), below, self.groups, tuple(self.kept))
-        again = [replace(c, name=unused(c.name, kept.names())) for c in groups]
+        again = [replace(c, name=unused(c.name, maintained.names())) for c in groups]
         return Join(
-            (*kept.columns, *again, *self.recomputed.values()),
-            kept,
+            (*maintained.columns, *again, *self.recomputed.values()),
+            maintained,
             replaced,
             "inner",
             self.groups,
@@ -170,33 +174,33 @@ class _Calls:
         )
 
     def _pivoted(self, expression: Any) -> list[Tree]:
-        """PIVOT: of each value of its column the one row there is."""
-        function, trees = expression.aggregateFunction(), self.given.expressions
-        by, shown = trees.tree(function.pivotColumn()), function.valueColumn()
-        column = replace(trees.typed("argument", shown), nullable=True)
-        found: list[Tree] = []
-        for wanted in each(function.pivotColumnValues()):
-            literal = trees.literal(wanted, function.pivotColumn())
-            one = sql("CASE WHEN {0} <=> {1} THEN {2} END", by, literal, trees.cast(shown))
-            noted = Call("max", self.columns.name_of(one, column))
-            made = replace(column, name=f"call_{len(self.kept) + len(self.recomputed)}")
-            found.append(Ref(self.kept.setdefault(noted, made).name))
-        return found
+        """PIVOT: for each value of its column, the one row that has it."""
+        function, trees = expression.aggregateFunction(), self.translation.expressions
+        by, values = trees.tree(function.pivotColumn()), function.valueColumn()
+        column = replace(trees.typed("argument", values), nullable=True)
+        trees_of_values: list[Tree] = []
+        for pivot_value in each(function.pivotColumnValues()):
+            literal = trees.literal(pivot_value, function.pivotColumn())
+            tree = sql("CASE WHEN {0} <=> {1} THEN {2} END", by, literal, trees.cast(values))
+            maximum = Call("max", self.columns.name_of(tree, column))
+            result = replace(column, name=f"call_{len(self.maintained) + len(self.recomputed)}")
+            trees_of_values.append(Ref(self.maintained.setdefault(maximum, result).name))
+        return trees_of_values
 
     def _column_of(self, expression: Any) -> Column:
         function = expression.aggregateFunction()
         name = kind(function)
-        number = len(self.kept) + len(self.recomputed)
-        column = self.given.expressions.typed(f"call_{number}", expression)
+        number = len(self.maintained) + len(self.recomputed)
+        column = self.translation.expressions.typed(f"call_{number}", expression)
         if name in _CHOICES:
-            self.given.choices.add(name)
-        kept = _definition(function)
-        _check_pairs(expression, kept)
+            self.translation.choices.add(name)
+        definition = _definition(function)
+        _check_pairs(expression, definition)
         recomputed = _tells_nested_apart(expression) or (
-            kept is not None and not kept.gives(column.type)
+            definition is not None and not definition.gives(column.type)
         )
-        if kept is not None and not recomputed:
-            return self.kept.setdefault(self._call(expression, kept), column)
+        if definition is not None and not recomputed:
+            return self.maintained.setdefault(self._call(expression, definition), column)
         if name in BY_TOUCHED_GROUP or recomputed:
             return self.recomputed.setdefault(self._tree(expression), column)
         check_exact(function, expression)
@@ -207,9 +211,9 @@ class _Calls:
         )
 
     def _call(self, expression: Any, function: AggregateFunction) -> Call:
-        """An aggregate kept up to date; what a FILTER leaves out is NULL to it."""
+        """A maintained aggregate; rows that fail a FILTER are NULL to it."""
         arguments = children_of(expression.aggregateFunction())
-        counted = [one for one in arguments if one.nullable() or not function.counts]
+        counted = [argument for argument in arguments if argument.nullable() or not function.counts]
         distinct = expression.isDistinct() and not function.ignores_distinct
         condition = self._condition(expression)
         if function.counts and not counted and not distinct and condition is None:
@@ -222,50 +226,51 @@ class _Calls:
         return Call(function.name, argument, distinct)
 
     def _argument(self, call: Any, expression: Any) -> str:
-        """A column with an argument of a call; NULL where its FILTER doesn't hold."""
-        trees, wanted = self.given.expressions, call.filter()
+        """The name of a column with an argument of a call; NULL if its FILTER doesn't hold."""
+        trees, filter_ = self.translation.expressions, call.filter()
         column = trees.typed("argument", expression)
-        told_apart = kind(call.aggregateFunction()) in _BY_BITS
-        guards = [wanted.get()] if wanted.isDefined() else []
+        by_bits = kind(call.aggregateFunction()) in _BY_BITS
+        guards = [filter_.get()] if filter_.isDefined() else []
         tree = trees.cast(expression, guards=guards)
-        tree = ordinary(tree) if told_apart and _is_real(expression) else tree
+        tree = ordinary(tree) if by_bits and _is_real(expression) else tree
         if not guards:
             return self.columns.name_of(tree, column)
-        tree = sql("CASE WHEN {0} THEN {1} END", trees.tree(wanted.get()), tree)
+        tree = sql("CASE WHEN {0} THEN {1} END", trees.tree(filter_.get()), tree)
         return self.columns.name_of(tree, replace(column, nullable=True))
 
     def _of_pairs(self, name: str, arguments: list[Any], condition: Tree | None) -> Call:
         """A function of two arguments, which leaves out rows in which one of them is NULL."""
-        trees, column = self.given.expressions, Column("argument", pa.float64())
-        wanted = _wanted([trees.tree(one) for one in arguments], condition)
-        made = [sql("CASE WHEN {0} THEN {1} END", wanted, trees.cast(one)) for one in arguments]
-        one, other = (self.columns.name_of(tree, column) for tree in made)
-        return Call(name, one, False, other)
+        trees, column = self.translation.expressions, Column("argument", pa.float64())
+        passes = _passes([trees.tree(argument) for argument in arguments], condition)
+        guarded = [sql("CASE WHEN {0} THEN {1} END", passes, trees.cast(a)) for a in arguments]
+        first, second = (self.columns.name_of(tree, column) for tree in guarded)
+        return Call(name, first, False, second)
 
     def _count_of_all(self, arguments: list[Any], condition: Tree | None, distinct: bool) -> Call:
-        """A count of rows in which no argument is NULL; of distinct ones, by a text of them all."""
-        trees = self.given.expressions
-        wanted = _wanted([trees.tree(one) for one in arguments if one.nullable()], condition)
-        told = [_told(trees.tree(one), sql_type(one)) for one in arguments]
-        parts = [sql("length({0}), ':', {0}", one) for one in told]
-        shown = call("concat", *parts) if distinct else sql("1")
-        tree = sql("CASE WHEN {0} THEN {1} END", wanted, shown)
+        """A count of rows without NULL arguments; distinct ones by a text of all arguments."""
+        trees = self.translation.expressions
+        nullable = [trees.tree(argument) for argument in arguments if argument.nullable()]
+        passes = _passes(nullable, condition)
+        texts = [_text_of(trees.tree(argument), sql_type(argument)) for argument in arguments]
+        parts = [sql("length({0}), ':', {0}", text) for text in texts]
+        counted = call("concat", *parts) if distinct else sql("1")
+        tree = sql("CASE WHEN {0} THEN {1} END", passes, counted)
         type_ = pa.string() if distinct else pa.int32()
         return Call("count", self.columns.name_of(tree, Column("argument", type_)), distinct)
 
     def _condition(self, expression: Any) -> Tree | None:
-        """What a FILTER clause asks for."""
-        wanted = expression.filter()
-        return self.given.expressions.tree(wanted.get()) if wanted.isDefined() else None
+        """The condition of a FILTER clause."""
+        filter_ = expression.filter()
+        return self.translation.expressions.tree(filter_.get()) if filter_.isDefined() else None
 
     def _tree(self, expression: Any) -> Tree:
-        """An aggregate as the engine computes it, over columns of the input."""
-        trees = self.given.expressions
+        """A recomputed aggregate, as a tree over columns of the input."""
+        trees = self.translation.expressions
 
-        def replaced(found: Any) -> Tree | None:
-            if kind(found) == "SortOrder" or not numbers(found.references()):
+        def replaced(part: Any) -> Tree | None:
+            if kind(part) == "SortOrder" or not numbers(part.references()):
                 return None
-            return Ref(self._argument(expression, found))
+            return Ref(self._argument(expression, part))
 
         function = expression.aggregateFunction()
         first, *others = children_of(function)
@@ -275,14 +280,14 @@ class _Calls:
         # a constant too: for a group without rows it is NULL
         children: list[Tree] = [Ref(self._argument(expression, first))]
         children += [trees.rewrite(child, replaced) for child in others]
-        told = list(zip(children, map(data_type, (first, *others)), strict=True))
-        kept = _definition(function)
-        if kept is not None and kept.twin is not None:
-            return by(kept.twin, told[0], told[0])
+        typed = list(zip(children, map(data_type, (first, *others)), strict=True))
+        definition = _definition(function)
+        if definition is not None and definition.twin is not None:
+            return by(definition.twin, typed[0], typed[0])
         if kind(function) in ("MaxBy", "MinBy"):
-            return by(function.prettyName(), *told)
+            return by(function.prettyName(), *typed)
         if kind(function) == "MaxMinByK":
-            return several(function, told[0], told[1])
+            return several(function, typed[0], typed[1])
         if kind(function) == "ListAgg":
             return _listed(function, children, expression.isDistinct())
         if kind(function) == "RegrR2":
@@ -293,34 +298,34 @@ class _Calls:
             return tree
         if kind(function) == "Mode":
             return sql("mode() WITHIN GROUP (ORDER BY {0})", children[0])
-        made = trees.forms.aggregated(function, children, expression.isDistinct())
+        tree = trees.forms.aggregated(function, children, expression.isDistinct())
         if kind(function) == "Percentile" and _is_percentile_of_its_own(expression):
-            return not_on_sail(made, "Sail counts values otherwise in this percentile")
-        return call("sort_array", made) if kind(function) in _LISTS else made
+            return not_on_sail(tree, "Sail counts values otherwise in this percentile")
+        return call("sort_array", tree) if kind(function) in _LISTS else tree
 
-    def _listed_once(self, expression: Any, shown: Any, delimiter: Any, *orders: Any) -> Tree:
-        """listagg of different values, in their own order and not in that of their texts. Sail's
-        own has them ascending in any case."""
-        trees, is_cast = self.given.expressions, kind(shown) == "Cast"
-        shown = shown.child() if is_cast else shown
-        once = call("collect_set", Ref(self._argument(expression, shown)))
-        way = not any(map(descending, orders))
-        told = sql(f"sort_array({{0}}, {str(way).lower()})", once)
-        told = sql("transform({0}, one -> CAST(one AS STRING))", told) if is_cast else told
+    def _listed_once(self, expression: Any, listed: Any, delimiter: Any, *orders: Any) -> Tree:
+        """listagg of distinct values, in their own order and not in that of their texts. Sail's own
+        listagg always sorts them ascending."""
+        trees, is_cast = self.translation.expressions, kind(listed) == "Cast"
+        listed = listed.child() if is_cast else listed
+        once = call("collect_set", Ref(self._argument(expression, listed)))
+        ascending = not any(map(descending, orders))
+        values = sql(f"sort_array({{0}}, {str(ascending).lower()})", once)
+        values = sql("transform({0}, one -> CAST(one AS STRING))", values) if is_cast else values
         between = sql("''") if delimiter.value() is None else trees.tree(delimiter)
-        joined = call("array_join", told, between)
+        joined = call("array_join", values, between)
         return sql("CASE WHEN size({0}) > 0 THEN {1} END", once, joined)
 
 
-def _wanted(arguments: list[Tree], condition: Tree | None) -> Tree:
-    """That no argument is NULL, and what a FILTER asks for."""
-    there: list[Tree] = [sql("({0}) IS NOT NULL", one) for one in arguments]
-    wanted = [*there, *([sql("({0})", condition)] if condition else [])]
-    return all_of(wanted) if wanted else sql("true")
+def _passes(arguments: list[Tree], condition: Tree | None) -> Tree:
+    """The condition that no argument is NULL, and that of a FILTER."""
+    conditions: list[Tree] = [sql("({0}) IS NOT NULL", argument) for argument in arguments]
+    conditions = [*conditions, *([sql("({0})", condition)] if condition else [])]
+    return all_of(conditions) if conditions else sql("true")
 
 
 def _definition(function: Any) -> AggregateFunction | None:
-    """What is kept up to date for a function of Catalyst, if anything is."""
+    """Our function that maintains a function of Catalyst, if there is one."""
     return of_catalyst(kind(function), lambda: str(function.prettyName()))
 
 
@@ -329,7 +334,7 @@ def _is_real(expression: Any) -> bool:
 
 
 def _is_percentile_of_its_own(call: Any) -> bool:
-    """Whether it has frequencies, or is of distinct values and several percentages."""
+    """Whether a percentile has frequencies, or distinct values and several percentages."""
     function = call.aggregateFunction()
     often = function.frequencyExpression()
     several_ = kind(function.percentageExpression().dataType()) == "ArrayType"
@@ -346,9 +351,10 @@ def check_exact(function: Any, expression: Any) -> None:
         )
 
 
-def _check_pairs(expression: Any, kept: AggregateFunction | None) -> None:
+def _check_pairs(expression: Any, definition: AggregateFunction | None) -> None:
     function = expression.aggregateFunction()
-    pairs = (kept is not None and kept.arguments == 2) or kind(function).startswith("Regr")
+    takes_pairs = definition is not None and definition.arguments == 2
+    pairs = takes_pairs or kind(function).startswith("Regr")
     if expression.isDistinct() and pairs:
         raise UnsupportedSql(
             f"{expression.sql()} can't be maintained; make its pairs distinct first, in a subquery "
@@ -357,24 +363,24 @@ def _check_pairs(expression: Any, kept: AggregateFunction | None) -> None:
 
 
 def _tells_nested_apart(expression: Any) -> bool:
-    """Whether it counts the distinct ones of several arguments, which no text tells apart if they
-    are nested: that of array('a, b') is that of array('a', 'b')."""
+    """Whether it counts distinct combinations of arguments of which one is nested. No text tells
+    these apart: array('a, b') has the same text as array('a', 'b')."""
     arguments = children_of(expression.aggregateFunction())
-    nested = [one for one in arguments if kind(one.dataType()) in ("ArrayType", "StructType")]
+    nested = [a for a in arguments if kind(a.dataType()) in ("ArrayType", "StructType")]
     return bool(expression.isDistinct() and len(arguments) > 1 and nested)
 
 
-def _told(tree: Tree, type_: str) -> Tree:
-    """A text of a value, the same for equal values only; bytes need not be text."""
+def _text_of(tree: Tree, type_: str) -> Tree:
+    """A text of a value, equal only for equal values."""
     return call("hex", tree) if type_ == "BINARY" else cast(same_bits(tree, type_), "STRING")
 
 
-def by(function: str, shown: tuple[Tree, Any], compared: tuple[Tree, Any]) -> Tree:
-    """max_by or min_by; of rows that are equal in what they are compared by, what they show
-    decides. Both are trees with their types."""
-    both = struct_of([*_comparable(*compared), *_comparable(*shown)])
+def by(function: str, result: tuple[Tree, Any], compared: tuple[Tree, Any]) -> Tree:
+    """max_by or min_by. Among rows that compare equal, the result decides. Both `result` and
+    `compared` are trees with their types."""
+    both = struct_of([*_comparable(*compared), *_comparable(*result)])
     place = sql("CASE WHEN {0} IS NOT NULL THEN {1} END", compared[0], both)
-    return call(function, shown[0], place)
+    return call(function, result[0], place)
 
 
 def struct_of(parts: list[Tree]) -> Tree:
@@ -383,19 +389,19 @@ def struct_of(parts: list[Tree]) -> Tree:
 
 
 def several(
-    function: Any, shown: tuple[Tree, Any], compared: tuple[Tree, Any], over: Tree | None = None
+    function: Any, result: tuple[Tree, Any], compared: tuple[Tree, Any], over: Tree | None = None
 ) -> Tree:
-    """max_by or min_by of the first so many rows, in an order that leaves nothing open."""
-    both = struct_of([*_comparable(*compared), *_comparable(*shown)])
-    place = named_struct([("place", both), ("shown", shown[0])])
+    """max_by or min_by of the first k rows, in an order without ties."""
+    both = struct_of([*_comparable(*compared), *_comparable(*result)])
+    place = named_struct([("place", both), ("shown", result[0])])
     place = sql("CASE WHEN {0} IS NOT NULL THEN {1} END", compared[0], place)
     rows = over_rows(call("collect_list", place), over)
-    there = sql("filter({0}, one -> one IS NOT NULL)", rows)
+    not_null = sql("filter({0}, one -> one IS NOT NULL)", rows)
     way = str(function.reverse()).lower()
-    first = sql(f"slice(sort_array({{0}}, {way}), 1, {function.k()})", there)
-    found = sql("transform({0}, one -> one.shown)", first)
+    first = sql(f"slice(sort_array({{0}}, {way}), 1, {function.k()})", not_null)
+    results = sql("transform({0}, one -> one.shown)", first)
     count = over_rows(call("count", compared[0]), over)
-    return sql("CASE WHEN {0} > 0 THEN {1} END", count, found)
+    return sql("CASE WHEN {0} > 0 THEN {1} END", count, results)
 
 
 def over_rows(tree: Tree, over: Tree | None) -> Tree:
@@ -404,8 +410,8 @@ def over_rows(tree: Tree, over: Tree | None) -> Tree:
 
 
 def respelled(function: Any, arguments: list[Tree]) -> Tree | None:
-    """A function over arguments, where its own text says another order than it has, or is not the
-    same to all engines; None if it says it all."""
+    """A function over arguments, in other words than Catalyst's, if these name another order or
+    mean something else to an engine; else None."""
     if kind(function) == "Percentile" and function.reverse():
         form = "percentile_cont({0}) WITHIN GROUP (ORDER BY {1} DESC)"
         return sql(form, arguments[1], arguments[0])
@@ -418,26 +424,26 @@ def respelled(function: Any, arguments: list[Tree]) -> Tree | None:
 
 
 def _comparable(tree: Tree, type_: Any) -> list[Tree]:
-    """What to compare instead of a value that may be NULL, or have NULLs in it: they come first,
-    as engines differ in where they put them within a struct."""
-    there = sql("{0} IS NOT NULL", tree)
+    """The values to compare in place of one that may be NULL, or have NULLs in it: NULLs come
+    first, as engines differ in where they sort them within a struct."""
+    not_null = sql("{0} IS NOT NULL", tree)
     if kind(type_) == "MapType":  # they are in no order
-        return [there]
+        return [not_null]
     if kind(type_) != "StructType":
-        return [there, tree]
-    fields = ((field_of(tree, one.name()), one.dataType()) for one in type_.fields())
-    return [there, *(part for one in fields for part in _comparable(*one))]
+        return [not_null, tree]
+    fields = ((field_of(tree, field.name()), field.dataType()) for field in type_.fields())
+    return [not_null, *(part for field in fields for part in _comparable(*field))]
 
 
 def _listed(function: Any, children: list[Tree], distinct: bool) -> Tree:
-    """listagg, in the order it is asked for and then in that of its values: once, as Sail fails
-    if a column comes twice in it."""
-    shown, delimiter, *orders = children
-    given, between = children_of(function)[:2]
-    none = "X''" if kind(given.dataType()).startswith("Binary") else "''"
+    """listagg, sorted by its ORDER BY and then by its values. No column comes twice in it, as Sail
+    fails then."""
+    listed, delimiter, *orders = children
+    first, between = children_of(function)[:2]
+    none = "X''" if kind(first.dataType()).startswith("Binary") else "''"
     delimiter = sql(none) if between.value() is None else delimiter
-    if shown not in [order.parts()[0] for order in orders]:
-        orders.append(shown)
-    called = f"listagg({'DISTINCT ' if distinct else ''}{{0}}, {{1}})"
-    form = f"{called} WITHIN GROUP (ORDER BY {places(len(orders), first=2)})"
-    return sql(form, shown, delimiter, *orders)
+    if listed not in [order.parts()[0] for order in orders]:
+        orders.append(listed)
+    listing = f"listagg({'DISTINCT ' if distinct else ''}{{0}}, {{1}})"
+    form = f"{listing} WITHIN GROUP (ORDER BY {places(len(orders), first=2)})"
+    return sql(form, listed, delimiter, *orders)

@@ -1,4 +1,4 @@
-"""Plan nodes built with names that don't collide and projections that do something."""
+"""Helpers to build plan nodes: names that don't collide, and no needless projections."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _WORDS = set(Spark.Tokenizer.KEYWORDS) | {
 }
 
 
-class Given:
-    """Columns for expressions: the input's own where they are no more than that, else computed.
+class InputColumns:
+    """Columns for expressions: own columns of the input, or computed ones.
 
-    With `keep`, the input's columns come first, needed or not.
+    With `keep`, all columns of the input come first.
     """
 
     def __init__(self, node: Node, keep: bool = False) -> None:
         self._node = node
         self._names = Names(node.names())
-        kept = node.columns if keep else ()
-        self.columns = {column.name: column for column in kept}
-        self.trees: dict[Tree, str] = {Ref(column.name): column.name for column in kept}
+        columns = node.columns if keep else ()
+        self.columns = {column.name: column for column in columns}
+        self.trees: dict[Tree, str] = {Ref(column.name): column.name for column in columns}
 
     def name_of(self, tree: Tree, column: Column) -> str:
         """The name of the column with that expression, added when it is new."""
@@ -46,7 +46,7 @@ class Given:
 
 
 def project(node: Node, columns: tuple[Column, ...], trees: tuple[Tree, ...]) -> Node:
-    """A projection; none where it would give the node's own columns."""
+    """A projection; the node itself if it has just these columns."""
     named = tuple(map(column_of, trees))
     if named == tuple(node.names()) == tuple(column.name for column in columns):
         return node
@@ -54,7 +54,7 @@ def project(node: Node, columns: tuple[Column, ...], trees: tuple[Tree, ...]) ->
 
 
 def only(node: Node, wanted: Node) -> Node:
-    """The node with no more columns than those of another."""
+    """The node with only the columns of another."""
     return project(node, wanted.columns, tuple(map(Ref, wanted.names())))
 
 
@@ -68,21 +68,21 @@ def plain(name: str) -> str:
 
 def unused(name: str, taken: Iterable[str]) -> str:
     """The name, with a number if another has it; names that differ only in case are the same."""
-    lower = {one.lower() for one in taken}
+    lower = {other.lower() for other in taken}
     if name.lower() not in lower:
         return name
     return next(new for n in count(2) if (new := f"{name}_{n}").lower() not in lower)
 
 
 class Names:
-    """Names that are taken, and fresh ones as `unused` has them, however many there are."""
+    """Names that are taken, and fresh names as `unused` makes them, but fast for many of them."""
 
     def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = {one.lower() for one in taken}
+        self._taken = {name.lower() for name in taken}
         self._numbers: dict[str, Iterator[int]] = {}
 
     def fresh(self, name: str) -> str:
-        """The name, or with a number; from now on taken."""
+        """The name, with a number if it is taken; from now on it is taken."""
         new = name
         while new.lower() in self._taken:
             new = f"{name}_{next(self._numbers.setdefault(name.lower(), count(2)))}"
@@ -91,8 +91,8 @@ class Names:
 
 
 def same_bits(tree: Tree, type_: str) -> Tree:
-    """A value by which equal ones are the same: floats that are equal may differ in their bits, by
-    which some engines tell them apart."""
+    """The value with the same bits for equal values: equal floats may differ in their bits, and
+    some engines compare these."""
     if type_ not in ("FLOAT", "DOUBLE"):
         return tree
     return sql(

@@ -1,9 +1,9 @@
-"""Integers and casts that stop a view where Spark stops it, on Sail too.
+"""Arithmetic of integers and casts that stop a view on Sail too where Spark stops it.
 
 Sail's integers wrap around, and it compares `CAST(x AS INT) > 5` without the cast, whether or not
-x fits. It also computes every branch and every condition for every row. So Sail is asked for a
-whole tree of such operations in functions that give NULL where they fail; a NULL that comes from
-no NULL below it is raised as an error, in rows for which Spark would compute the tree.
+x fits. It also computes every branch and every condition for every row. So for Sail, a whole tree
+of such operations is written with functions that return NULL where they fail. A NULL without a NULL
+below it raises an error, in rows for which Spark would compute the tree.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TRIED = {"Add": "try_add", "Subtract": "try_subtract", "Multiply": "try_multipl
 
 
 def overflows(expression: Any) -> bool:
-    """Whether there are values for which arithmetic or a cast has no result, by the types."""
+    """Whether arithmetic or a cast has no result for some values of its types."""
     if not _is_checked(expression):
         return False
     if kind(expression) == "Cast":
@@ -63,24 +63,26 @@ def checked(
     replace: Callable[[Any], Tree | None],
     guards: Sequence[Tree],
 ) -> Tree | None:
-    """A tree of integer arithmetic and casts, in words for each engine; None if it is none, or no
-    part of it can overflow. `replace` and `guards` are those of `Expressions.rewrite`."""
+    """A tree of integer arithmetic and casts, in words for each engine; None if it is another
+    expression, or no part of it can overflow. `replace` and `guards` are those of
+    `Expressions.rewrite`."""
     if not any(map(overflows, _tree(expression))):
         return None
     tree = _Tree(trees, lambda leaf: trees.rewrite(leaf, replace, guards))
     spark, type_ = tree.rebuilt(expression), type_of(expression)
-    tried = tree.tried(expression)
-    wanted = [sql("({0})", guard) for guard in guards]
-    wanted += [sql("({0}) IS NOT NULL", leaf) for leaf in dict.fromkeys(tree.nullable)]
-    shown = readable(spark)[:_LONGEST]
-    error = call("raise_error", string(f"[ARITHMETIC_OVERFLOW] {shown} does not fit {type_}"))
-    if wanted:
-        error = sql("if({0}, {1}, NULL)", all_of(wanted), error)
-    return either(spark, call("coalesce", tried, error))
+    sail = tree.tried(expression)
+    conditions = [sql("({0})", guard) for guard in guards]
+    conditions += [sql("({0}) IS NOT NULL", leaf) for leaf in dict.fromkeys(tree.nullable)]
+    text = readable(spark)[:_LONGEST]
+    error = call("raise_error", string(f"[ARITHMETIC_OVERFLOW] {text} does not fit {type_}"))
+    if conditions:
+        error = sql("if({0}, {1}, NULL)", all_of(conditions), error)
+    return either(spark, call("coalesce", sail, error))
 
 
 def least_literal(literal: Any) -> Tree | None:
-    """The least number of a type, which Sail reads as a number that is too large, and its sign."""
+    """The least number of a type, if the literal is that: Sail reads it as a sign and a number that
+    is too large."""
     type_ = type_of(literal)
     least = -(2 ** (_BITS[type_] - 1)) if type_ in _BITS else None
     if least is None or constant_of(literal) != least:
@@ -90,7 +92,7 @@ def least_literal(literal: Any) -> Tree | None:
 
 @dataclass
 class _Tree:
-    """The words for a tree; `rewrite` is for its leaves, which `nullable` has of those that may be
+    """The words for a tree. `rewrite` translates its leaves; `nullable` has the leaves that may be
     NULL."""
 
     trees: Expressions
@@ -99,7 +101,7 @@ class _Tree:
     nullable: list[Tree] = field(default_factory=list)
 
     def rebuilt(self, expression: Any) -> Tree:
-        """The tree over leaves that are rewritten, as Spark is asked it."""
+        """The tree over rewritten leaves, for Spark."""
         if not _is_checked(expression):
             leaf = self.rewrite(expression)
             self.leaves.append(leaf)
@@ -108,7 +110,7 @@ class _Tree:
         return self.trees.forms.applied(expression, children)
 
     def tried(self, expression: Any) -> Tree:
-        """The same tree, once it is rebuilt, as Sail is asked it: NULL where it overflows."""
+        """The same tree for Sail, NULL where it overflows; call `rebuilt` first."""
         if not _is_checked(expression):
             return self._leaf(expression)
         name, type_ = kind(expression), type_of(expression)
@@ -133,8 +135,8 @@ class _Tree:
         return leaf
 
     def _cast(self, expression: Any, type_: str) -> Tree:
-        """A cast of a leaf. Of a moment the whole seconds are those before it, not those nearer to
-        1970; a double is the decimal that its text is, and what is no number is NULL."""
+        """A cast of a leaf. The whole seconds of a moment are those before it, not those nearer to
+        1970; a double becomes the decimal of its text, and NULL if it is no number."""
         (child,) = children_of(expression)
         source = type_of(child)
         if source == "TIMESTAMP" and type_ in _BITS:
@@ -156,12 +158,12 @@ def _tried_cast(tree: Tree, type_: str) -> Tree:
 
 
 def whole_seconds(moment: Tree) -> Tree:
-    """The seconds since 1970 that a moment is at, or after; Sail's own are those nearer to 1970."""
+    """The seconds since 1970, rounded down; Sail rounds towards 1970."""
     return sql("(({0} - pmod({0}, 1000000L)) div 1000000L)", call("unix_micros", moment))
 
 
 def tried(operation: str, parts: Sequence[Tree], type_: str) -> Tree:
-    """Arithmetic of integers as Sail is asked it: NULL where it overflows."""
+    """Arithmetic of integers for Sail: NULL where it overflows."""
     if type_ in ("INT", "BIGINT"):
         return call(_TRIED[operation], *parts)
     wide = [cast(part, "INT") for part in parts]
@@ -169,7 +171,7 @@ def tried(operation: str, parts: Sequence[Tree], type_: str) -> Tree:
 
 
 def _tree(expression: Any) -> Iterator[Any]:
-    """The operations of the tree that an expression is the top of."""
+    """The checked operations at the top of an expression."""
     if _is_checked(expression):
         yield expression
         for child in children_of(expression):
@@ -177,7 +179,7 @@ def _tree(expression: Any) -> Iterator[Any]:
 
 
 def _is_checked(expression: Any) -> bool:
-    """Whether Spark checks its result, and we do on Sail."""
+    """Whether Spark checks the result, so that we do on Sail."""
     name = kind(expression)
     if name == "Cast":
         from_text = type_of(children_of(expression)[0]).startswith(("STRING", "BOOLEAN"))
@@ -191,7 +193,7 @@ def _is_checked(expression: Any) -> bool:
 
 
 def _fits(cast: Any) -> bool:
-    """Whether every value of what is cast has one in the new type."""
+    """Whether every value of a cast's child fits the new type."""
     source, target = type_of(children_of(cast)[0]), type_of(cast)
     if source in _BITS and target in _BITS:
         low, high = _range(children_of(cast)[0])
@@ -201,18 +203,19 @@ def _fits(cast: Any) -> bool:
 
 
 def _range(expression: Any, clipped: bool = True) -> tuple[int, int]:
-    """The least and the greatest that an integer can be; unclipped, before it has to fit."""
+    """The least and the greatest value of an integer expression; unclipped, before it has to fit
+    its type."""
     own = _of_type(type_of(expression))
     name = kind(expression)
     if (known := constant_of(expression)) is not None:
         return known, known
     if name == "Cast" and type_of(children_of(expression)[0]) in _BITS:
-        found = _range(children_of(expression)[0])
+        bounds = _range(children_of(expression)[0])
     elif name in _SIGNS or name == "UnaryMinus":
-        found = _computed(name, [_range(child) for child in children_of(expression)])
+        bounds = _computed(name, [_range(child) for child in children_of(expression)])
     else:
         return own
-    return (max(found[0], own[0]), min(found[1], own[1])) if clipped else found
+    return (max(bounds[0], own[0]), min(bounds[1], own[1])) if clipped else bounds
 
 
 def _computed(name: str, ranges: list[tuple[int, int]]) -> tuple[int, int]:
@@ -224,7 +227,7 @@ def _computed(name: str, ranges: list[tuple[int, int]]) -> tuple[int, int]:
         return low + least, high + greatest
     if name == "Subtract":
         return low - greatest, high - least
-    corners = [one * other for one in (low, high) for other in (least, greatest)]
+    corners = [first * second for first in (low, high) for second in (least, greatest)]
     return min(corners), max(corners)
 
 

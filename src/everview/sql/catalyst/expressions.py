@@ -47,8 +47,8 @@ _REMEDIES = {
 class Expressions:
     """Trees for expressions, and names for columns.
 
-    Catalyst tells columns apart by numbers; `names` has what the column of a number is called in
-    the node translated last that has it, and `scalars` the column of a scalar subquery.
+    Catalyst tells columns apart by numbers. `names` has the name of a number's column in the last
+    translated node that has it, and `scalars` the name of a scalar subquery's column.
     """
 
     def __init__(self, jvm: Any) -> None:
@@ -59,7 +59,7 @@ class Expressions:
         self._variables: dict[int, str] = {}
 
     def columns(self, outputs: list[Any]) -> tuple[Column, ...]:
-        """Named expressions as the columns of a node; what passes through keeps its name."""
+        """Named expressions as columns of a node; columns that pass through keep their names."""
         numbers = [number_of(output) for output in outputs]
         passing = {
             self.names[number]
@@ -91,8 +91,8 @@ class Expressions:
     def cast(
         self, expression: Any, rewritten: Tree | None = None, guards: Sequence[Any] = ()
     ) -> Tree:
-        """The expression as a tree, of exactly the type that Spark resolved, on any engine; or
-        what it was rewritten to."""
+        """The expression, or the tree that replaces it, cast to exactly the type that Spark
+        resolved, so that any engine has it."""
         if rewritten is None:
             tree = self.tree(expression, guards)
             is_bare = kind(expression) in ("AttributeReference", "Literal")
@@ -101,13 +101,13 @@ class Expressions:
         return tree if is_bare else cast(tree, sql_type(expression))
 
     def tree(self, expression: Any, guards: Sequence[Any] = ()) -> Tree:
-        """The expression over our column names; asked for where the guards hold."""
+        """The expression over our column names; its value counts only where the guards hold."""
 
-        def replace(found: Any) -> Tree | None:
-            if kind(found) == "AttributeReference" and number_of(found) in self.names:
-                return Ref(self.names[number_of(found)])
-            if kind(found) == "ScalarSubquery" and number_of(found) in self.scalars:
-                return Ref(self.scalars[number_of(found)])
+        def replace(part: Any) -> Tree | None:
+            if kind(part) == "AttributeReference" and number_of(part) in self.names:
+                return Ref(self.names[number_of(part)])
+            if kind(part) == "ScalarSubquery" and number_of(part) in self.scalars:
+                return Ref(self.scalars[number_of(part)])
             return None
 
         if not expression.deterministic():
@@ -115,8 +115,8 @@ class Expressions:
                 f"{expression.sql()} gives another value each time, so no view can follow it; "
                 "store the value in a column"
             )
-        given = [self.rewrite(guard, replace) for guard in guards]
-        return self.rewrite(expression, replace, given)
+        guard_trees = [self.rewrite(guard, replace) for guard in guards]
+        return self.rewrite(expression, replace, guard_trees)
 
     def rewrite(
         self,
@@ -126,8 +126,8 @@ class Expressions:
     ) -> Tree:
         """The expression as a tree, with parts replaced, from the top down.
 
-        What can fail does so only where Spark would compute it, which the guards say: an engine
-        that takes columns as a whole computes every branch for every row.
+        A part that can fail does so only where Spark would compute it, which the guards say: an
+        engine that works on whole columns computes every branch for every row.
         """
         replaced = replace(expression)
         if replaced is not None:
@@ -155,13 +155,13 @@ class Expressions:
             children.append(self.rewrite(child, replace, [*guards, *more]))
         if can_fail(expression):
             children = _guarded(expression, children, guards)
-        made = spelled(self, expression, children)
-        if made is None:
-            made = self._as_it_is(expression, children)
-        return agreeing(expression, children, made, guards)
+        tree = spelled(self, expression, children)
+        if tree is None:
+            tree = self._as_it_is(expression, children)
+        return agreeing(expression, children, tree, guards)
 
     def _as_it_is(self, expression: Any, children: list[Tree]) -> Tree:
-        """Catalyst's own words over other children."""
+        """The expression in Catalyst's own words, over other children."""
         if kind(expression) == "InSet":
             return self._in_set(expression, children[0])
         if kind(expression) == "Divide" and kind(data_type(expression)) == "DecimalType":
@@ -172,13 +172,13 @@ class Expressions:
         """An aggregate function, with its FILTER."""
         function, *conditions = children_of(expression)
         arguments = [self.rewrite(child, replace) for child in children_of(function)]
-        made = self.forms.aggregated(function, arguments, expression.isDistinct())
+        tree = self.forms.aggregated(function, arguments, expression.isDistinct())
         if not conditions:
-            return made
-        return sql("{0} FILTER (WHERE {1})", made, self.rewrite(conditions[0], replace))
+            return tree
+        return sql("{0} FILTER (WHERE {1})", tree, self.rewrite(conditions[0], replace))
 
     def _lambda(self, expression: Any, replace: Callable[[Any], Tree | None]) -> Tree:
-        """A function of an array's elements, with variables that no column is named like."""
+        """A function of an array's elements, with variables that have no column's name."""
         outer = dict(self._variables)
         for variable in each(expression.arguments()):
             taken = [*self.names.values(), *self._variables.values()]
@@ -190,34 +190,34 @@ class Expressions:
         return sql(f"{listed} -> {{0}}", body)
 
     def _literal(self, literal: Any) -> Lit:
-        """A literal; an array is taken out of the form that Spark has no text for."""
+        """A literal. Spark has no text for one form of arrays, so these are converted first."""
         is_array = type_of(literal).startswith("ARRAY") and literal.value() is not None
         if is_array and kind(literal.value()) == "UnsafeArrayData":
             items = literal.value().toObjectArray(data_type(literal).elementType())
-            made = self._scala.literal(self._scala.array(items), data_type(literal))
-            return Lit(str(made.sql()), type_of(literal))
+            array = self._scala.literal(self._scala.array(items), data_type(literal))
+            return Lit(str(array.sql()), type_of(literal))
         return Lit(str(literal.sql()), type_of(literal))
 
     def _in_set(self, expression: Any, child: Tree) -> Tree:
-        """IN with many literals, of which Catalyst has made a set."""
-        made = self.forms.applied(expression, [child])
-        before, _, listed = made.form.removesuffix("))").partition(" IN (")
+        """IN with many literals, which Catalyst has as a set."""
+        tree = self.forms.applied(expression, [child])
+        before, _, listed = tree.form.removesuffix("))").partition(" IN (")
         items = [item.replace("{{", "{").replace("}}", "}") for item in _items(listed)]
         type_ = type_of(children_of(expression)[0])
-        given = (child, *(Lit(item, type_) for item in items))
-        return Apply(f"{before} IN ({places(len(items), first=1)}))", given)
+        parts = (child, *(Lit(item, type_) for item in items))
+        return Apply(f"{before} IN ({places(len(items), first=1)}))", parts)
 
     def literal(self, value: Any, like: Any) -> Tree:
-        """A value as Spark has it inside, of the type of an expression. Numbers come through py4j
-        as numbers of another type than they were."""
+        """A value in Spark's own form, as a literal of an expression's type. py4j changes the types
+        of numbers."""
         if kind(data_type(like)).startswith(("Date", "Timestamp")) or not isinstance(value, int):
-            made = self._scala.literal(value, data_type(like))
+            literal = self._scala.literal(value, data_type(like))
         else:
-            made = self._scala.literal.fromObject(value)
-        return cast(self._literal(made), sql_type(like))
+            literal = self._scala.literal.fromObject(value)
+        return cast(self._literal(literal), sql_type(like))
 
     def nested(self, row: Any, place: int, like: Any) -> str | None:
-        """A value of a row as Spark has it inside, as text; None where it is NULL."""
+        """A value of a row in Spark's own form, as text; None for NULL."""
         if row.isNullAt(place):
             return None
         value = row.get(place, data_type(like))
@@ -225,7 +225,7 @@ class Expressions:
 
 
 def _items(listed: str) -> list[str]:
-    """The literals of a list, as Spark writes them: with escapes in quotes, and parentheses."""
+    """The literals in Spark's text of a list, with escapes in quotes, and parentheses."""
     items, item, depth, quote, is_escaped = [], "", 0, False, False
     for sign in listed:
         if sign == "," and not depth and not quote:
@@ -243,7 +243,7 @@ def _items(listed: str) -> list[str]:
 
 
 def _guards(parent: str, before: list[Tree], place: int) -> list[Tree]:
-    """What must hold for the child of an expression at a place to be computed."""
+    """The conditions under which Spark computes an expression's child at a place."""
     if parent == "And" and place == 1:
         return [_known(before[0], True)]
     if parent == "Or" and place == 1:
@@ -251,10 +251,10 @@ def _guards(parent: str, before: list[Tree], place: int) -> list[Tree]:
     if parent == "If" and place > 0:
         return [_known(before[0], False) if place == 1 else _negated(before[0])]
     if parent == "CaseWhen":
-        earlier = [_negated(one) for one in before[: place - place % 2 : 2]]
+        earlier = [_negated(condition) for condition in before[: place - place % 2 : 2]]
         return [*earlier, *([_known(before[-1], False)] if place % 2 else [])]
     if parent == "Coalesce" and place > 0:
-        return [call("isnull", one) for one in before]
+        return [call("isnull", condition) for condition in before]
     return []
 
 
@@ -268,28 +268,28 @@ def _negated(condition: Tree) -> Tree:
 
 
 def _guarded(expression: Any, children: list[Tree], guards: Sequence[Tree]) -> list[Tree]:
-    """The children of what can fail: harmless ones where it isn't asked for, and where NULL is
-    divided."""
-    of = children_of(expression)
+    """The children of an expression that can fail, with a harmless one where the guards don't hold
+    and where NULL is divided."""
+    originals = children_of(expression)
     harmless: Tree
     if kind(expression) == "Cast":
-        harmless = null(type_of(of[0]))
+        harmless = null(type_of(originals[0]))
     else:
-        harmless = sql(f"CAST(1 AS {verbatim(type_of(of[1]))})")
-        if of[0].nullable() and kind(of[1]) != "Literal":
+        harmless = sql(f"CAST(1 AS {verbatim(type_of(originals[1]))})")
+        if originals[0].nullable() and kind(originals[1]) != "Literal":
             guards = [*guards, call("isnotnull", children[0])]
     if not guards:
         return children
-    holds = reduce(lambda one, other: sql("({0} AND {1})", one, other), guards)
+    holds = reduce(lambda first, second: sql("({0} AND {1})", first, second), guards)
     return [*children[:-1], call("if", holds, children[-1], harmless)]
 
 
 def _dividend(division: Any, rewritten: Tree) -> Tree:
-    """The left of a division of decimals, with so many digits that the result is right on
-    any engine: Arrow gives it four more than the left has, and leaves out the rest."""
-    given, wanted = data_type(children_of(division)[0]), data_type(division)
-    whole = given.precision() - given.scale()
-    scale = min(max(given.scale(), wanted.scale() - 3), 38 - whole)
-    if scale <= given.scale():
+    """The dividend of decimals, with enough digits for the right result on any engine: Arrow's
+    result has four digits more than the dividend, and leaves out the rest."""
+    type_, result_type = data_type(children_of(division)[0]), data_type(division)
+    whole = type_.precision() - type_.scale()
+    scale = min(max(type_.scale(), result_type.scale() - 3), 38 - whole)
+    if scale <= type_.scale():
         return rewritten
     return cast(rewritten, f"DECIMAL({whole + scale},{scale})")

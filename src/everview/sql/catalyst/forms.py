@@ -1,4 +1,4 @@
-"""Catalyst's own SQL of an expression, as a form with places for its children."""
+"""Catalyst's own SQL for an expression, as a form with places for its children."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 from everview.plan.expressions import Apply, Tree, verbatim
 from everview.spark.trees import children_of, data_type, kind, mode_of, type_of
 
-_MARK = "\ue002"  # as nobody writes it
+_MARK = "\ue002"  # a character that nobody writes
 _PLACE = re.compile(f"{_MARK}(\\d+){_MARK}")
-# their SQL follows from their class and the number of their children
+# the SQL of these follows from their class and the number of their children
 _PLAIN = {
     *("And", "Or", "Not", "IsNull", "IsNotNull", "EqualTo", "EqualNullSafe", "LessThan"),
     *("LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "In", "If", "CaseWhen", "Coalesce"),
 }
 _ARITHMETIC = {"Add", "Subtract", "Multiply", "Divide"}  # and from how they fail; % may be mod()
-Form = tuple[str, tuple[int, ...]]  # with places for those of the children that are in it
+Form = tuple[str, tuple[int, ...]]  # a text with places, and which child is at each place
 _known: dict[tuple[str, ...], Form] = {}
 
 
 class Forms:
-    """To ask takes several round trips to the JVM, so the commonest forms are remembered."""
+    """The forms of expressions. Each takes several round trips to the JVM, so it keeps the
+    commonest."""
 
     def __init__(self, jvm: Any) -> None:
         self._scala = Scala.of(jvm)
@@ -41,12 +42,12 @@ class Forms:
 
     def aggregated(self, function: Any, trees: Sequence[Tree], distinct: bool) -> Apply:
         """An aggregate function over other arguments."""
-        made = self._marked(function).toAggregateExpression(distinct, self._scala.none)
-        return _applied(_form(str(made.sql())), _inner(function, trees))
+        aggregate = self._marked(function).toAggregateExpression(distinct, self._scala.none)
+        return _applied(_form(str(aggregate.sql())), _inner(function, trees))
 
     def _marked(self, expression: Any) -> Any:
-        """The expression with a mark in place of each child, of the child's type: what some of them
-        say depends on that."""
+        """The expression with a mark in place of each child, of the child's type: some texts depend
+        on the type."""
         children = children_of(expression)
         if not children:
             return expression
@@ -57,18 +58,18 @@ class Forms:
         mark = self._scala.pretty(f"{_MARK}{place}{_MARK}", data_type(child))
         if kind(child) != "SortOrder":
             return mark
-        # which nothing else may stand for
+        # nothing but a SortOrder may stand here
         return child.withNewChildren(self._scala.sequence([mark, *children_of(child)[1:]]))
 
 
 def _inner(expression: Any, trees: Sequence[Tree]) -> list[Tree]:
-    """The trees that marks stand for: of an order, what is ordered by."""
+    """The trees that marks stand for: for a SortOrder, the expression that it orders by."""
     pairs = zip(children_of(expression), trees, strict=True)
     return [tree.parts()[0] if kind(child) == "SortOrder" else tree for child, tree in pairs]
 
 
 def _key(expression: Any, count: int) -> tuple[str, ...]:
-    """What the form of an expression follows from; () if there may be more."""
+    """The key that determines the form of an expression; () if it may depend on more."""
     name = kind(expression)
     if name in _PLAIN:
         return name, str(count)
@@ -91,7 +92,7 @@ def _applied(form: Form, trees: Sequence[Tree]) -> Apply:
 
 
 class Scala:
-    """Classes and constants of Spark's; to look each of them up takes py4j several round trips."""
+    """Classes and constants of Spark; py4j takes several round trips to look one up."""
 
     def __init__(self, jvm: Any) -> None:
         catalyst = jvm.org.apache.spark.sql.catalyst

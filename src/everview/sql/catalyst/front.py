@@ -1,4 +1,4 @@
-"""A query given to Spark's optimizer, and what it refuses at once."""
+"""Lets Spark's optimizer plan a query, and translates the plan."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _OF_THE_MOMENT = {
 
 @dataclass(frozen=True)
 class Translated:
-    """The plan of a query, the order its rows are read in, and whether SQL leaves its answer open:
-    then Spark may have another."""
+    """The plan of a query, the order in which to read its rows, and whether SQL leaves its answer
+    open, so that Spark's may differ."""
 
     plan: Node
     order: tuple[Order, ...]
@@ -59,8 +59,8 @@ def translate(
     columns: Sequence[str] = (),
     is_full: bool = False,
 ) -> Translated:
-    """The plan of a query over relations, with other names for its columns if there are any; one
-    that computes it anew if `is_full`.
+    """The plan of a query over relations. `columns` renames its columns; with `is_full`, the plan
+    computes the query anew.
 
     Raises `InvalidSql`, or `UnsupportedSql` naming the node.
     """
@@ -75,14 +75,14 @@ def _planner(context: SparkContext) -> _Planner:
 
 
 class _Planner:
-    """A session of Spark's that only plans, and keeps the relations that it was shown."""
+    """A session of Spark that only plans, and the relations that it knows."""
 
     def __init__(self, session: SparkSession) -> None:
         self.lock = Lock()
         self._spark = session.newSession()
         self._spark.conf.set("spark.sql.optimizer.excludedRules", EXCLUDED)
         self._spark.conf.set("spark.sql.session.timeZone", "UTC")
-        self._shown: dict[str, tuple[Column, ...]] = {}
+        self._relations: dict[str, tuple[Column, ...]] = {}
 
     def translate(
         self,
@@ -101,8 +101,8 @@ class _Planner:
         except PySparkException as error:
             raise readable(error) from error
         except Py4JJavaError as error:
-            said = str(error.java_exception.getMessage()).splitlines()[0]
-            raise UnsupportedSql(f"Spark itself fails to plan this query: {said}") from error
+            reason = str(error.java_exception.getMessage()).splitlines()[0]
+            raise UnsupportedSql(f"Spark itself fails to plan this query: {reason}") from error
         translation = Translation(self._spark)
         if is_full:
             node = translation.view(whole(translation, plan, query, relations), plan, names)
@@ -116,55 +116,56 @@ class _Planner:
         return Translated(node, order, bool(translation.choices))
 
     def _show(self, query: str, relations: Mapping[str, tuple[Column, ...]]) -> None:
-        """Have the session know the relations, and no others that the query names."""
+        """Make the relations known to the session, and drop others that the query names."""
         named, text = {name.lower() for name in relations}, query.lower()
-        gone = [name for name in self._shown if name not in named and name in text]
+        gone = [name for name in self._relations if name not in named and name in text]
         for name in gone:
-            del self._shown[name]
+            del self._relations[name]
             self._spark.catalog.dropTempView(name)  # unlike what creates it, this takes no quotes
         for name, columns in relations.items():
-            if self._shown.get(name.lower()) != columns:
-                frame = self._spark.createDataFrame([], _shown(name, columns))
+            if self._relations.get(name.lower()) != columns:
+                frame = self._spark.createDataFrame([], _schema_of(name, columns))
                 frame.createOrReplaceTempView(quoted(name))
-                self._shown[name.lower()] = columns
+                self._relations[name.lower()] = columns
 
 
-def _named(given: Sequence[str], columns: Sequence[str]) -> Sequence[str]:
-    """The names of a view's columns: those that it lists, one for each that its query gives."""
-    if columns and len(columns) != len(given):
+def _named(outputs: Sequence[str], columns: Sequence[str]) -> Sequence[str]:
+    """The names of a view's columns: those in its definition, or those of its query."""
+    if columns and len(columns) != len(outputs):
         raise InvalidSql(
             f"the view names {len(columns)} column{'s' * (len(columns) > 1)} "
-            f"({', '.join(columns)}) and its query gives {len(given)} ({', '.join(given)}); name "
-            "each of them, or none"
+            f"({', '.join(columns)}) and its query gives {len(outputs)} ({', '.join(outputs)}); "
+            "name each of them, or none"
         )
-    return columns or given
+    return columns or outputs
 
 
 def _check_steady(spark: SparkSession, plan: Any) -> None:
-    """Refuse what Spark would replace by its value of this moment."""
+    """Refuse functions that Spark replaces by their value of this moment."""
     jvm: Any = spark._jvm
     patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     if not plan.containsPattern(patterns.CURRENT_LIKE()):
         return
-    found = [
+    functions = [
         str(part.sql())
         for node in walk(plan)
         for expression in each(node.expressions())
         for part in walk(expression)
         if kind(part) in _OF_THE_MOMENT
     ]
-    what = found[0] if found else "a function of the moment, such as current_date(), in a subquery,"
+    in_subquery = "a function of the moment, such as current_date(), in a subquery,"
+    what = functions[0] if functions else in_subquery
     raise UnsupportedSql(
         f"{what} changes by itself, which no change of a table tells; store the moment in a "
         "column and compare with that"
     )
 
 
-def _shown(name: str, columns: tuple[Column, ...]) -> StructType:
-    """A relation as Spark is to see it; each column knows which one it is of."""
-    of = {"table": name}
+def _schema_of(name: str, columns: tuple[Column, ...]) -> StructType:
+    """The schema of a relation for Spark; each column names the relation in its metadata."""
+    metadata = {"table": name}
     return StructType(
-        [StructField(c.name, _parsed(sql_name(c.type)), c.nullable, of) for c in columns]
+        [StructField(c.name, _parsed(sql_name(c.type)), c.nullable, metadata) for c in columns]
     )
 
 

@@ -1,8 +1,8 @@
-"""What Sail answers otherwise than Spark.
+"""Rules for expressions that Sail answers otherwise than Spark.
 
-Sail is asked in other words where there are some that give Spark's answer. Where only some values
-are answered otherwise, a view stops at those; where too many are, it is refused on Sail before its
-first epoch. `tests/breadth` compares both engines, and what it finds stands here.
+If other words make Sail give Spark's answer, Sail gets those. If only some values are answered
+otherwise, a view stops at those; if too many are, it is refused on Sail before its first epoch.
+`tests/breadth` compares both engines to find such expressions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _LINE = 57  # bytes that are a line of base64
 
 
 @dataclass(frozen=True)
-class Asked:
-    """An expression, its arguments, what Sail would be asked, and what holds where it is asked."""
+class Operation:
+    """An expression, its arguments, its plain tree for Sail, and the guards where it counts."""
 
     expression: Any
     parts: Sequence[Tree]
@@ -52,14 +52,14 @@ class Asked:
         return any(real in type_ for type_ in self.types for real in _REALS)
 
     def literal(self, place: int) -> Any:
-        """The value of an argument; None if it is no constant."""
+        """The value of an argument that is a constant, else None."""
         return constant_of(children_of(self.expression)[place])
 
-    def unless(self, ok: Tree, why: str, made: Tree | None = None, *cases: Tree) -> Tree:
-        """What is made, for values that are right; an error for others, where they are asked for.
-        Other cases come first."""
+    def unless(self, ok: Tree, why: str, result: Tree | None = None, *cases: Tree) -> Tree:
+        """The result for values that are `ok`; for others an error, where the guards hold. Other
+        cases come first."""
         error = call("raise_error", string(f"{why}; run this view with the engine spark"))
-        fine = sql("WHEN coalesce({0}, true) THEN {1}", ok, made or self.plain)
+        fine = sql("WHEN coalesce({0}, true) THEN {1}", ok, result or self.plain)
         last = sql("ELSE {0}", error)
         if self.guards:
             holds = all_of([sql("({0})", guard) for guard in self.guards])
@@ -67,16 +67,16 @@ class Asked:
         return sql(f"CASE {places(len(cases) + 2, ' ')} END", *cases, fine, last)
 
 
-Rule = Callable[[Asked], Tree | None]
+Rule = Callable[[Operation], Tree | None]
 
 
-def agreeing(expression: Any, children: Sequence[Tree], made: Tree, guards: Sequence[Tree]) -> Tree:
-    """What an expression was made to, with other words for Sail where it has another answer."""
+def agreeing(expression: Any, children: Sequence[Tree], tree: Tree, guards: Sequence[Tree]) -> Tree:
+    """The tree of an expression, with other words for Sail if it would answer otherwise."""
     rule = _RULES.get(_name(expression))
     if rule is None:
-        return made
-    sail = rule(Asked(expression, children, made, guards))
-    return made if sail is None else either(made, sail)
+        return tree
+    sail = rule(Operation(expression, children, tree, guards))
+    return tree if sail is None else either(tree, sail)
 
 
 def ordinary(tree: Tree) -> Tree:
@@ -91,88 +91,88 @@ def _name(expression: Any) -> str:
     name = kind(expression)
     if name != "StaticInvoke":
         return name
-    of = expression.staticObject().getSimpleName().removesuffix("$")
-    return f"{of}.{expression.functionName()}"
+    class_ = expression.staticObject().getSimpleName().removesuffix("$")
+    return f"{class_}.{expression.functionName()}"
 
 
 def _refused(what: str) -> Rule:
-    return lambda asked: Refused(what)
+    return lambda operation: Refused(what)
 
 
 def _of_reals(what: str) -> Rule:
-    """Refused if there are doubles among its arguments, or in them."""
-    return lambda asked: Refused(what) if asked.has_reals() else None
+    """Refuses expressions with doubles among or in their arguments."""
+    return lambda operation: Refused(what) if operation.has_reals() else None
 
 
-def _cast(asked: Asked) -> Tree | None:
-    (source,), target = asked.types, asked.type
+def _cast(operation: Operation) -> Tree | None:
+    (source,), target = operation.types, operation.type
     is_nested = source.startswith(("ARRAY", "MAP", "STRUCT"))
     if is_nested and "STRING" in target and source != target:
         return Refused("Sail writes NULLs and doubles in arrays, maps and structs otherwise")
     if source in _REALS and target == "STRING":
-        return _text_of_real(asked)
+        return _text_of_real(operation)
     if source == "BIGINT" and target == "TIMESTAMP":
-        return _seconds(asked)
+        return _seconds(operation)
     if source == "BIGINT" and target.startswith("INTERVAL"):
         return Refused("Sail wraps around where a number is too large for an interval")
-    if mode_of(asked.expression) == "TRY" and target.startswith("DECIMAL"):
+    if mode_of(operation.expression) == "TRY" and target.startswith("DECIMAL"):
         if source == "STRING":
             return Refused("Sail's try_cast to DECIMAL does not read exponents")
         if source in (*_REALS, "TIMESTAMP") or source.startswith("INTERVAL"):
             return Refused(f"Sail's try_cast from {source} to DECIMAL has other digits")
     if source == "TIMESTAMP" and target == "BIGINT":
-        return whole_seconds(asked.parts[0])
-    if source == "BINARY" and mode_of(asked.expression) == "TRY":
+        return whole_seconds(operation.parts[0])
+    if source == "BINARY" and mode_of(operation.expression) == "TRY":
         return Refused("Sail has no STRING for bytes that are no UTF-8")
     return None
 
 
-def _text_of_real(asked: Asked) -> Tree:
+def _text_of_real(operation: Operation) -> Tree:
     infinite = (
         "WHEN {0} = CAST('Infinity' AS DOUBLE) THEN 'Infinity' "
         "WHEN {0} = CAST('-Infinity' AS DOUBLE) THEN '-Infinity'"
     )
     fine = "({0} = 0 OR isnan({0}) OR (abs({0}) >= 1e-3D AND abs({0}) < 1e7D))"
     why = "Sail writes doubles below 0.001, and from 10000000 on, otherwise than Spark"
-    return asked.unless(sql(fine, *asked.parts), why, None, sql(infinite, *asked.parts))
+    return operation.unless(sql(fine, *operation.parts), why, None, sql(infinite, *operation.parts))
 
 
-def _seconds(asked: Asked) -> Tree | None:
+def _seconds(operation: Operation) -> Tree | None:
     """Seconds as a moment."""
-    if asked.types[0] in ("FLOAT", "DOUBLE"):
+    if operation.types[0] in ("FLOAT", "DOUBLE"):
         return Refused("Sail leaves out fractions of seconds")
-    return asked.unless(
-        sql("{0} BETWEEN -9223372036854L AND 9223372036854L", asked.parts[0]),
+    return operation.unless(
+        sql("{0} BETWEEN -9223372036854L AND 9223372036854L", operation.parts[0]),
         "[ARITHMETIC_OVERFLOW] these seconds are no TIMESTAMP",
     )
 
 
-def _milliseconds(asked: Asked) -> Tree:
-    return asked.unless(
-        sql("{0} BETWEEN -9223372036854775L AND 9223372036854775L", asked.parts[0]),
+def _milliseconds(operation: Operation) -> Tree:
+    return operation.unless(
+        sql("{0} BETWEEN -9223372036854775L AND 9223372036854775L", operation.parts[0]),
         "[ARITHMETIC_OVERFLOW] these milliseconds are no TIMESTAMP",
     )
 
 
-def _decimal(asked: Asked) -> Tree | None:
+def _decimal(operation: Operation) -> Tree | None:
     """Decimals that may need more digits than there are."""
-    if not asked.type.startswith("DECIMAL"):
+    if not operation.type.startswith("DECIMAL"):
         return None
-    if kind(asked.expression) in ("UnaryMinus", "Abs"):
-        digits = data_type(asked.expression).precision()
+    if kind(operation.expression) in ("UnaryMinus", "Abs"):
+        digits = data_type(operation.expression).precision()
         return Refused("Spark rounds decimals here") if digits > _OF_BIGDECIMAL else None
-    type_ = data_type(asked.expression)
+    type_ = data_type(operation.expression)
     whole = type_.precision() - type_.scale()
-    if whole_digits(asked.expression) <= whole:
+    if whole_digits(operation.expression) <= whole:
         return None
-    return asked.unless(
-        sql(f"abs({{0}}) < 1e{whole}D", cast(asked.plain, "DOUBLE")),
-        f"[NUMERIC_VALUE_OUT_OF_RANGE] a result may not fit {asked.type}",
+    return operation.unless(
+        sql(f"abs({{0}}) < 1e{whole}D", cast(operation.plain, "DOUBLE")),
+        f"[NUMERIC_VALUE_OUT_OF_RANGE] a result may not fit {operation.type}",
     )
 
 
 def whole_digits(expression: Any) -> int:
-    """How many digits a decimal may have before its point, if it were to have all of them."""
+    """How many digits a decimal needs before its point to hold every result."""
     type_ = data_type(expression)
     name, own = kind(expression), 0
     if kind(type_) == "DecimalType":
@@ -189,124 +189,129 @@ def whole_digits(expression: Any) -> int:
     return own
 
 
-def _quotient(asked: Asked) -> Tree | None:
-    """Decimals are divided with the digits that fit into the dividend, which may be too few."""
-    if not asked.type.startswith("DECIMAL"):
+def _quotient(operation: Operation) -> Tree | None:
+    """A quotient of decimals has as many digits as fit the dividend, which may be too few."""
+    if not operation.type.startswith("DECIMAL"):
         return None
-    given, wanted = data_type(children_of(asked.expression)[0]), data_type(asked.expression)
-    room = _MOST_DIGITS - (given.precision() - given.scale())
-    if room >= wanted.scale() - 3:
+    dividend, quotient = (
+        data_type(children_of(operation.expression)[0]),
+        data_type(operation.expression),
+    )
+    room = _MOST_DIGITS - (dividend.precision() - dividend.scale())
+    if room >= quotient.scale() - 3:
         return None
     return Refused("Sail divides decimals of so many digits less exactly")
 
 
-def _split(asked: Asked) -> Tree | None:
-    """By nothing at all; a pattern that is a constant is known to be more."""
-    pattern = asked.literal(1)
+def _split(operation: Operation) -> Tree | None:
+    """split by an empty text; a pattern that is a constant is known not to be empty."""
+    pattern = operation.literal(1)
     if pattern is not None and str(pattern.toString()):
         return None
-    ok = sql("{0} <> ''", asked.parts[1])
-    return asked.unless(ok, "Sail splits by an empty text otherwise")
+    ok = sql("{0} <> ''", operation.parts[1])
+    return operation.unless(ok, "Sail splits by an empty text otherwise")
 
 
-def _hash(asked: Asked) -> Tree | None:
-    if any("DECIMAL" in type_ for type_ in asked.types):
+def _hash(operation: Operation) -> Tree | None:
+    if any("DECIMAL" in type_ for type_ in operation.types):
         return Refused("Sail hashes DECIMAL otherwise")
     return None
 
 
-def _map(asked: Asked) -> Tree | None:
-    """Keys that may be equal, or NULL, stop a view on Spark."""
-    children = children_of(asked.expression)[::2]
+def _map(operation: Operation) -> Tree | None:
+    """map with keys that may be equal or NULL, which stop a view on Spark."""
+    children = children_of(operation.expression)[::2]
     keys = [str(child.sql()) for child in children if kind(child) == "Literal"]
     if len(set(keys)) == len(children) and "NULL" not in keys:
         return None
     return Refused("Sail makes maps in which a key comes twice")
 
 
-def _extreme(asked: Asked) -> Tree | None:
-    """greatest or least: of 0.0 and -0.0 the first one."""
-    if asked.type not in _REALS:
+def _extreme(operation: Operation) -> Tree | None:
+    """greatest or least: among 0.0 and -0.0 it is the first one."""
+    if operation.type not in _REALS:
         return None
-    zeros = [sql("CASE WHEN {0} = 0 THEN {0} END", part) for part in asked.parts]
+    zeros = [sql("CASE WHEN {0} = 0 THEN {0} END", part) for part in operation.parts]
     first = call("coalesce", *zeros)
-    return sql("CASE WHEN {0} = 0 THEN {1} ELSE {0} END", asked.plain, first)
+    return sql("CASE WHEN {0} = 0 THEN {1} ELSE {0} END", operation.plain, first)
 
 
-def _rounded(asked: Asked) -> Tree | None:
-    """What is rounded to 0 has no sign."""
-    if asked.type not in _REALS:
+def _rounded(operation: Operation) -> Tree | None:
+    """Rounding: a 0 has no sign."""
+    if operation.type not in _REALS:
         return None
-    zero = f"CASE WHEN {{0}} = 0 THEN CAST(0 AS {asked.type}) ELSE {{0}} END"
-    return sql(zero, asked.plain)
+    zero = f"CASE WHEN {{0}} = 0 THEN CAST(0 AS {operation.type}) ELSE {{0}} END"
+    return sql(zero, operation.plain)
 
 
-def _sign(asked: Asked) -> Tree:
-    """-0.0 stays as it is."""
-    return sql("CASE WHEN {0} = 0 THEN {0} ELSE {1} END", *asked.parts, asked.plain)
+def _sign(operation: Operation) -> Tree:
+    """sign: -0.0 stays as it is."""
+    return sql("CASE WHEN {0} = 0 THEN {0} ELSE {1} END", *operation.parts, operation.plain)
 
 
-def _angle(asked: Asked) -> Tree:
-    """atan2, to which -0.0 is 0.0."""
+def _angle(operation: Operation) -> Tree:
+    """atan2: -0.0 counts as 0.0."""
     zero = "CASE WHEN {0} = 0 THEN 0.0D ELSE {0} END"
-    return call("atan2", *(sql(zero, part) for part in asked.parts))
+    return call("atan2", *(sql(zero, part) for part in operation.parts))
 
 
-def _base64(asked: Asked) -> Tree:
+def _base64(operation: Operation) -> Tree:
     why = "Sail writes base64 of more than a line otherwise"
-    return asked.unless(sql(f"octet_length({{0}}) <= {_LINE}", asked.parts[0]), why)
+    return operation.unless(sql(f"octet_length({{0}}) <= {_LINE}", operation.parts[0]), why)
 
 
-def _elt(asked: Asked) -> Tree:
-    ok = sql(f"{{0}} BETWEEN 1 AND {len(asked.parts) - 1}", asked.parts[0])
-    return asked.unless(ok, "[INVALID_ARRAY_INDEX] elt has no argument of this number")
+def _elt(operation: Operation) -> Tree:
+    ok = sql(f"{{0}} BETWEEN 1 AND {len(operation.parts) - 1}", operation.parts[0])
+    return operation.unless(ok, "[INVALID_ARRAY_INDEX] elt has no argument of this number")
 
 
-def _moment_as_text(asked: Asked) -> Tree:
+def _moment_as_text(operation: Operation) -> Tree:
     why = "Sail writes years before 0 and after 9999 otherwise"
-    return asked.unless(sql("{0} BETWEEN -62167219200L AND 253402300799L", asked.parts[0]), why)
+    return operation.unless(
+        sql("{0} BETWEEN -62167219200L AND 253402300799L", operation.parts[0]), why
+    )
 
 
-def _within_nanoseconds(asked: Asked) -> Tree:
-    """Of moments that are nanoseconds since 1970 to Sail, in 64 bits."""
-    typed = zip(asked.parts, asked.types, strict=True)
+def _within_nanoseconds(operation: Operation) -> Tree:
+    """Functions of moments, which Sail has as nanoseconds since 1970 in 64 bits."""
+    typed = zip(operation.parts, operation.types, strict=True)
     moments = [part for part, type_ in typed if type_.startswith(("DATE", "TIMESTAMP"))]
     between = "{0} BETWEEN DATE'1678-01-01' AND DATE'2262-01-01'"
     ok = all_of([sql(between, part) for part in moments])
-    known = all_of([sql("{0} IS NOT NULL", part) for part in asked.parts])
-    made = sql("CASE WHEN {0} THEN {1} END", known, asked.plain)
-    return asked.unless(ok, "Sail wraps around before 1678 and after 2261", made)
+    known = all_of([sql("{0} IS NOT NULL", part) for part in operation.parts])
+    result = sql("CASE WHEN {0} THEN {1} END", known, operation.plain)
+    return operation.unless(ok, "Sail wraps around before 1678 and after 2261", result)
 
 
-def _item(asked: Asked) -> Tree | None:
-    if asked.expression.failOnError():
+def _item(operation: Operation) -> Tree | None:
+    if operation.expression.failOnError():
         return None
-    return sql("CASE WHEN {0} >= 0 THEN {1} END", asked.parts[1], asked.plain)
+    return sql("CASE WHEN {0} >= 0 THEN {1} END", operation.parts[1], operation.plain)
 
 
-def _contains(asked: Asked) -> Tree | None:
-    if data_type(children_of(asked.expression)[0]).containsNull():
+def _contains(operation: Operation) -> Tree | None:
+    if data_type(children_of(operation.expression)[0]).containsNull():
         return None
-    return sql("CASE WHEN {0} IS NOT NULL THEN {1} END", asked.parts[1], asked.plain)
+    return sql("CASE WHEN {0} IS NOT NULL THEN {1} END", operation.parts[1], operation.plain)
 
 
-def _overlap(asked: Asked) -> Tree:
+def _overlap(operation: Operation) -> Tree:
     empty = "(size({0}) = 0 AND {1} IS NOT NULL OR size({1}) = 0 AND {0} IS NOT NULL)"
-    return sql(f"CASE WHEN {empty} THEN false ELSE {{2}} END", *asked.parts, asked.plain)
+    return sql(f"CASE WHEN {empty} THEN false ELSE {{2}} END", *operation.parts, operation.plain)
 
 
 def _of_bytes(what: str) -> Rule:
-    return lambda asked: Refused(what) if asked.types[0] == "BINARY" else None
+    return lambda operation: Refused(what) if operation.types[0] == "BINARY" else None
 
 
-def _array_sort(asked: Asked) -> Tree | None:
-    is_own = "CASE" in str(children_of(asked.expression)[1].sql()).upper()
+def _array_sort(operation: Operation) -> Tree | None:
+    is_own = "CASE" in str(children_of(operation.expression)[1].sql()).upper()
     return Refused("Sail sorts by a function otherwise") if is_own else None
 
 
-def _json(asked: Asked) -> Tree:
-    """Nothing at all is no JSON."""
-    return sql("CASE WHEN trim({0}) <> '' THEN {1} END", asked.parts[0], asked.plain)
+def _json(operation: Operation) -> Tree:
+    """from_json: an empty text is no JSON."""
+    return sql("CASE WHEN trim({0}) <> '' THEN {1} END", operation.parts[0], operation.plain)
 
 
 _RULES: dict[str, Rule] = {

@@ -1,4 +1,4 @@
-"""Scalar subqueries: as a column beside the rows, or as a threshold they are compared with."""
+"""Scalar subqueries: as a column beside the rows, or as a threshold to compare rows with."""
 
 from __future__ import annotations
 
@@ -23,44 +23,45 @@ _COMPARISONS = {
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def attached(given: Translation, node: Node, expressions: list[Any]) -> Node:
+def attached(translation: Translation, node: Node, expressions: list[Any]) -> Node:
     """The node with a column for every scalar subquery in the expressions."""
-    scalars = given.expressions.scalars
-    for subquery in [found for one in expressions for found in subqueries(one)]:
+    scalars = translation.expressions.scalars
+    for subquery in [part for expression in expressions for part in subqueries(expression)]:
         number = subquery.exprId().id()
         if number in scalars and scalars[number] in node.names():
             continue
-        inner, (found, *_) = given.apart(subquery.plan())
-        column = replace(found, name="scalar", nullable=True)
-        scalar = Project((column,), inner, (Ref(found.name),))
-        shown = replace(column, name=unused("scalar", node.names()))
-        scalars[number] = shown.name
-        node = Join((*node.columns, shown), node, scalar, "single", (), (), (), True)
+        inner, (inner_column, *_) = translation.apart(subquery.plan())
+        column = replace(inner_column, name="scalar", nullable=True)
+        scalar = Project((column,), inner, (Ref(inner_column.name),))
+        joined = replace(column, name=unused("scalar", node.names()))
+        scalars[number] = joined.name
+        node = Join((*node.columns, joined), node, scalar, "single", (), (), (), True)
     return node
 
 
-def compared(given: Translation, node: Node, condition: Any) -> Node:
+def compared(translation: Translation, node: Node, condition: Any) -> Node:
     """Rows that compare with a scalar subquery."""
     sides = children_of(condition)
     comparison = _COMPARISONS.get(kind(condition))
     if comparison is not None and subqueries(sides[0]):
         sides, comparison = sides[::-1], _FLIPPED[comparison]
-    alone = len(sides) == 2 and not subqueries(sides[0]) and _is_scalar(sides[1])
-    if comparison is None or not alone:
-        return only(given.filtered(attached(given, node, [condition]), [condition]), node)
+    is_plain = len(sides) == 2 and not subqueries(sides[0]) and _is_scalar(sides[1])
+    if comparison is None or not is_plain:
+        with_scalars = attached(translation, node, [condition])
+        return only(translation.filtered(with_scalars, [condition]), node)
     (subquery,) = subqueries(sides[1])
-    inner, (found, *_) = given.apart(subquery.plan())
-    trees = given.expressions
+    inner, (inner_column, *_) = translation.apart(subquery.plan())
+    trees = translation.expressions
 
     def replaced(part: Any) -> Tree | None:
-        return Ref(found.name) if kind(part) == "ScalarSubquery" else None
+        return Ref(inner_column.name) if kind(part) == "ScalarSubquery" else None
 
     value = trees.typed("scalar", sides[1])
     scalar = Project((value,), inner, (trees.cast(sides[1], trees.rewrite(sides[1], replaced)),))
-    rows, (column,) = given.computed(node, [sides[0]], "compared")
+    rows, (column,) = translation.computed(node, [sides[0]], "compared")
     return only(Threshold(rows.columns, rows, scalar, column, comparison), node)
 
 
 def _is_scalar(expression: Any) -> bool:
-    """No more than one subquery and no column in it."""
+    """Whether an expression has one subquery and no column."""
     return len(subqueries(expression)) == 1 and not numbers(expression.references())

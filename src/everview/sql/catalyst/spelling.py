@@ -1,7 +1,7 @@
-"""What Spark computes but has no SQL for, or less of it than there is: said in functions of SQL.
+"""SQL for expressions of Spark that have no SQL of their own, or an incomplete one.
 
 The optimizer replaces many functions by calls of its own classes, and the text of others leaves out
-their options, or that they forgive what fails.
+their options, or that they return NULL instead of failing.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 Spell = Callable[["Expressions", Any, list[Tree]], Tree | None]
 
-# what has no name in SQL and changes nothing there
+# expressions that have no name in SQL and change nothing there
 PASSING = {
     *("KnownFloatingPointNormalized", "NormalizeNaNAndZero", "KnownNotContainsNull"),
     *("KnownNullable", "KnownNotNull"),
 }
-# by class and method: the function, and how many of the arguments are its own
+# by class and method: the function of SQL, and how many of the arguments it takes
 _INVOKED = {
     "Base64.encode": ("base64", 1),
     "Encode.encode": ("encode", 2),
@@ -54,7 +54,7 @@ _INVOKED = {
     "ExpressionImplUtils.quote": ("quote", 1),
 }
 _SMALL = ("TINYINT", "SMALLINT")  # for which Sail lacks try_add and the like
-_LONGEST = 2**31 - 1  # how long the rest of a text is said to be
+_LONGEST = 2**31 - 1  # the length that stands for the rest of a text
 _FORGIVING = {
     "Add": "try_add",
     "Subtract": "try_subtract",
@@ -62,24 +62,24 @@ _FORGIVING = {
     "Divide": "try_divide",
     "Remainder": "try_mod",
 }
-# of a text, from a place, so many signs
+# substring of a text, from a place, of a length
 _START = "CASE WHEN {1} > 0 THEN {1} WHEN {1} < 0 THEN length({0}) + {1} + 1 ELSE 1 END"
 _COUNT = f"CAST(greatest(CAST({{2}} AS BIGINT) + least({_START}, 1) - 1, 0) AS INT)"
 _PART = f"substring({{0}}, greatest({_START}, 1), {_COUNT})"
 
 
 def spelled(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """The expression over children that are trees already, in words of its own; None if Catalyst's
-    say it all."""
+    """The expression over children that are trees already, in our words; None if Catalyst's own
+    will do."""
     spell = _SPELLINGS.get(kind(expression))
     return None if spell is None else spell(trees, expression, children)
 
 
 def _static_invoke(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    of = expression.staticObject().getSimpleName().removesuffix("$")
-    name = f"{of}.{expression.functionName()}"
+    class_ = expression.staticObject().getSimpleName().removesuffix("$")
+    name = f"{class_}.{expression.functionName()}"
     if name == "UrlCodec.decode":
-        constants = (one for one in children_of(expression)[1:] if kind(one) == "Literal")
+        constants = (child for child in children_of(expression)[1:] if kind(child) == "Literal")
         is_strict = bool(constant_of(next(constants)))
         return call("url_decode" if is_strict else "try_url_decode", children[0])
     function, number = _INVOKED.get(name, ("", 0))
@@ -99,13 +99,13 @@ def _invoke(trees: Expressions, expression: Any, children: list[Tree]) -> Tree |
 
 
 def _options(options: Any) -> list[Tree]:
-    """The options of a function as its last argument; nothing where there are none."""
-    pairs = [string(str(text)) for one in each(options) for text in (one._1(), one._2())]
+    """The options of a function as its last argument, if there are any."""
+    pairs = [string(str(text)) for option in each(options) for text in (option._1(), option._2())]
     return [call("map", *pairs)] if pairs else []
 
 
 def _of_schema(name: str) -> Spell:
-    """A function whose text leaves out the schema that it reads by."""
+    """A function whose text leaves out the schema that it reads."""
 
     def spell(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
         schema = string(str(expression.schema().sql()))
@@ -122,16 +122,16 @@ def _with_options(name: str) -> Spell:
 
 
 def _forgiving(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """Arithmetic that gives NULL where it would fail."""
+    """Arithmetic that returns NULL instead of failing."""
     if mode_of(expression) != "TRY":
         return None
     if kind(expression) == "Divide" and kind(data_type(expression)).startswith("Double"):
         divisor = sql("nullif({0}, 0)", children[1])
         return trees.forms.applied(expression, [children[0], divisor])
-    made = call(_FORGIVING[kind(expression)], *children)
+    tree = call(_FORGIVING[kind(expression)], *children)
     if kind(expression) in ("Add", "Subtract", "Multiply") and sql_type(expression) in _SMALL:
-        return either(made, tried(kind(expression), children, sql_type(expression)))
-    return made
+        return either(tree, tried(kind(expression), children, sql_type(expression)))
+    return tree
 
 
 def _element(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
@@ -150,7 +150,7 @@ def _timestamp(trees: Expressions, expression: Any, children: list[Tree]) -> Tre
 
 
 def _microseconds(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
-    """Between moments and microseconds, as time windows are computed."""
+    """Conversion between moments and microseconds, for time windows."""
     if not kind(data_type(expression)).startswith("Timestamp"):
         return call("unix_micros", cast(children[0], "TIMESTAMP"))
     moment = call("timestamp_micros", *children)
@@ -166,88 +166,88 @@ def _seconds(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
 
 
 def _replaced(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
-    """regexp_replace, from the beginning unless another place is said."""
+    """regexp_replace, from the beginning unless it names another place."""
     is_from_start = constant_of(children_of(expression)[-1]) == 1
     return call("regexp_replace", *(children[:-1] if is_from_start else children))
 
 
 def _is_nan(trees: Expressions, expression: Any, children: list[Tree]) -> Tree:
-    """NULL is a number to Spark, and NULL to others."""
+    """isnan(NULL) is false in Spark, and NULL in other engines."""
     return sql("coalesce(isnan({0}), false)", *children)
 
 
 def _contains(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """Whether an array has a value is unknown if it has a NULL instead."""
+    """Whether an array has a value; NULL if it has a NULL instead."""
     if not data_type(children_of(expression)[0]).containsNull():
         return None
     array, value = children
-    found = call("arrays_overlap", array, call("array", value))
-    return call("if", call("isnull", value), null("BOOLEAN"), found)
+    overlaps = call("arrays_overlap", array, call("array", value))
+    return call("if", call("isnull", value), null("BOOLEAN"), overlaps)
 
 
 def _equal(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """Structs by their fields, in which NULL equals NULL: not so to all engines."""
+    """Compare structs by their fields, in which NULL equals NULL: not all engines do so."""
     types = [data_type(child) for child in children_of(expression)]
     if kind(types[0]) != "StructType":
         return None
-    one, other = (sql("({0})", child) for child in children)
+    first, second = (sql("({0})", child) for child in children)
     if kind(expression) == "EqualTo":
-        return _unless_null(one, other, types[0], types[1])
-    return _same(one, other, types[0], types[1])
+        return _unless_null(first, second, types[0], types[1])
+    return _same(first, second, types[0], types[1])
 
 
-def _unless_null(one: Tree, other: Tree, type_: Any, of_other: Any) -> Tree:
-    """Whether two values are equal, unknown if one of them is NULL."""
-    same = _same(one, other, type_, of_other)
+def _unless_null(first: Tree, second: Tree, first_type: Any, second_type: Any) -> Tree:
+    """Whether two values are equal; NULL if one of them is NULL."""
+    same = _same(first, second, first_type, second_type)
     known = "{0} IS NOT NULL AND {1} IS NOT NULL"
-    return sql(f"(CASE WHEN {known} THEN {{2}} END)", one, other, same)
+    return sql(f"(CASE WHEN {known} THEN {{2}} END)", first, second, same)
 
 
-def _same(one: Tree, other: Tree, type_: Any, of_other: Any) -> Tree:
+def _same(first: Tree, second: Tree, first_type: Any, second_type: Any) -> Tree:
     """Whether two values are equal, or both NULL."""
-    if kind(type_) != "StructType":
-        return sql("{0} <=> {1}", one, other)
-    parts: list[Tree] = [sql("({0} IS NULL) = ({1} IS NULL)", one, other)]
-    for mine, theirs in zip(type_.fields(), of_other.fields(), strict=True):
-        fields = field_of(one, mine.name()), field_of(other, theirs.name())
-        parts.append(_same(*fields, mine.dataType(), theirs.dataType()))
+    if kind(first_type) != "StructType":
+        return sql("{0} <=> {1}", first, second)
+    parts: list[Tree] = [sql("({0} IS NULL) = ({1} IS NULL)", first, second)]
+    for first_field, second_field in zip(first_type.fields(), second_type.fields(), strict=True):
+        fields = field_of(first, first_field.name()), field_of(second, second_field.name())
+        parts.append(_same(*fields, first_field.dataType(), second_field.dataType()))
     return sql("({0})", all_of(parts))
 
 
 def _in(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """A struct that equals one of several."""
+    """Whether a struct equals one of several."""
     type_, *types = map(data_type, children_of(expression))
     if kind(type_) != "StructType":
         return None
-    one, *others = (sql("({0})", child) for child in children)
-    pairs = zip(others, types, strict=True)
-    found = [_unless_null(one, other, type_, of_other) for other, of_other in pairs]
-    return sql(f"({places(len(found), ' OR ')})", *found)
+    value, *candidates = (sql("({0})", child) for child in children)
+    pairs = zip(candidates, types, strict=True)
+    comparisons = [_unless_null(value, candidate, type_, other) for candidate, other in pairs]
+    return sql(f"({places(len(comparisons), ' OR ')})", *comparisons)
 
 
 def _substring(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """From a place before the beginning, of a length below 0, or of NULL: others differ there."""
+    """A substring. Engines differ if it begins before the text, or has a length below 0 or NULL."""
     place, length = map(constant_of, children_of(expression)[1:])
     is_plain = place is not None and length is not None and length >= 0
     if is_plain and (place >= 0 or length == _LONGEST):
         return None
-    given = [sql("({0})", child) for child in children]
+    parts = [sql("({0})", child) for child in children]
     known = "{1} IS NOT NULL AND {2} IS NOT NULL"
-    return sql(f"(CASE WHEN {known} THEN {_PART} END)", *given)
+    return sql(f"(CASE WHEN {known} THEN {_PART} END)", *parts)
 
 
 def _padded(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """A length below 0 is none; Sail fails on it."""
+    """A padded text. A length below 0 counts as 0; Sail fails on it."""
     length = children_of(expression)[1]
     if kind(length) == "Literal" and (constant_of(length) or 0) >= 0:
         return None
-    of, long, with_ = (sql("({0})", child) for child in children)
-    some = sql("CASE WHEN {0} < 0 THEN 0 ELSE {0} END", long)
-    return call(str(expression.prettyName()), of, some, with_)
+    text, wanted_length, padding = (sql("({0})", child) for child in children)
+    positive_length = sql("CASE WHEN {0} < 0 THEN 0 ELSE {0} END", wanted_length)
+    return call(str(expression.prettyName()), text, positive_length, padding)
 
 
 def _located(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
-    """Nothing is found at the first place, wherever it is looked for from."""
+    """locate. An empty text is found at place 1, wherever the search begins."""
     if constant_of(children_of(expression)[2]) == 1:
         return None
     return sql(

@@ -1,4 +1,4 @@
-"""Expressions as text, read again by Spark: what it doesn't understand is refused at CREATE."""
+"""Lets Spark read the texts of expressions again: CREATE refuses those that Spark can't read."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def check_texts(session: SparkSession, plan: Node) -> None:
     for node in plan.walk():
         if not isinstance(node, Filter | Project | Generate | Recompute):
             continue
-        made, given = _made(node), (*node.input.columns, _WEIGHT)
-        shown = ", ".join(f"CAST(NULL AS {sql_name(c.type)}) AS {quoted(c.name)}" for c in given)
-        if _is_read(session, ", ".join(made), shown):
+        texts, columns = _texts_of(node), (*node.input.columns, _WEIGHT)
+        nulls = ", ".join(f"CAST(NULL AS {sql_name(c.type)}) AS {quoted(c.name)}" for c in columns)
+        if _is_read(session, ", ".join(texts), nulls):
             continue
-        unread = next((one for one in made if not _is_read(session, one, shown)), made[0])
+        unread = next((text for text in texts if not _is_read(session, text, nulls)), texts[0])
         raise UnsupportedSql(
             f"a view can't keep the expression {unread[:200]}, as Spark doesn't read its own "
             "text of it; write it in another way"
         )
 
 
-def _is_read(session: SparkSession, made: str, given: str) -> bool:
+def _is_read(session: SparkSession, texts: str, nulls: str) -> bool:
     try:
-        session.sql(f"SELECT {made} FROM (SELECT {given})").schema  # noqa: B018
+        session.sql(f"SELECT {texts} FROM (SELECT {nulls})").schema  # noqa: B018
     except PySparkException:
         return False
     return True
 
 
-def _made(node: Filter | Project | Generate | Recompute) -> list[str]:
+def _texts_of(node: Filter | Project | Generate | Recompute) -> list[str]:
     if isinstance(node, Filter):
         return [f"({on_spark(node.condition)}) AS c"]
     if isinstance(node, Generate):

@@ -49,7 +49,7 @@ from everview.spark.trees import (
     walk,
 )
 from everview.sql.catalyst.aggregates import aggregate
-from everview.sql.catalyst.building import Given, only, plain, project, unused
+from everview.sql.catalyst.building import InputColumns, only, plain, project, unused
 from everview.sql.catalyst.checking import overflows
 from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.joins import join
@@ -68,7 +68,7 @@ _OUTER = {"Explode": "explode", "PosExplode": "posexplode", "Inline": "inline"}
 class Translation:
     """One walk over an optimized plan, from the leaves up.
 
-    `choices` has the functions found whose answer SQL leaves open, so that Spark's may be another.
+    `choices` has the functions whose answer SQL leaves open, so that Spark's may differ.
     """
 
     def __init__(self, session: SparkSession, choices: set[str] | None = None) -> None:
@@ -77,38 +77,38 @@ class Translation:
         self.choices: set[str] = set() if choices is None else choices
 
     def view(self, node: Node, plan: Any, names: Sequence[str]) -> Node:
-        """What a plan became, with the view's own column names at its top."""
+        """The node of a plan, with a projection to the view's own column names."""
         times = Counter(name.lower() for name in names)
         if twice := [name for name in names if times[name.lower()] > 1]:
             raise InvalidSql(
                 f"the view would have two columns {twice[0]}; name one of them AS else"
             )
-        shown = self.shown(node, plan)
+        outputs = self.outputs(node, plan)
         columns = tuple(
             Column(name, column.type, column.nullable)
-            for name, column in zip(names, shown, strict=True)
+            for name, column in zip(names, outputs, strict=True)
         )
-        return Project(columns, node, tuple(Ref(column.name) for column in shown))
+        return Project(columns, node, tuple(Ref(column.name) for column in outputs))
 
-    def shown(self, node: Node, plan: Any) -> list[Column]:
-        """The columns of a node that are the output of Catalyst's plan, in its order."""
+    def outputs(self, node: Node, plan: Any) -> list[Column]:
+        """The columns of a node that are the outputs of Catalyst's plan, in its order."""
         names = self.expressions.names
         columns = {column.name: column for column in node.columns}
         return [columns[names[output.exprId().id()]] for output in each(plan.output())]
 
     def order(self, plan: Any, names: Sequence[str]) -> tuple[Order, ...]:
-        """The order in which the view is to be read, as far as its columns say it."""
+        """The order in which to read the view, as far as its columns allow."""
         numbers = [output.exprId().id() for output in each(plan.output())]
         while kind(plan) in ("Project", "GlobalLimit", "LocalLimit", "Offset"):
             plan = plan.child()
-        found = []
+        orders = []
         for order in each(plan.order()) if kind(plan) == "Sort" else ():
             column = order.child()
             if kind(column) != "AttributeReference" or column.exprId().id() not in numbers:
                 break
             name = names[numbers.index(column.exprId().id())]
-            found.append(Order(name, descending(order), nulls_first(order)))
-        return tuple(found)
+            orders.append(Order(name, descending(order), nulls_first(order)))
+        return tuple(orders)
 
     def node(self, plan: Any) -> Node:
         translate = NODES.get(kind(plan))
@@ -123,67 +123,69 @@ class Translation:
         return translate(self, plan)
 
     def apart(self, plan: Any) -> tuple[Node, list[Column]]:
-        """A plan whose columns may have the numbers of another part's, and what it shows."""
+        """The node and the output columns of a plan whose columns may have the same numbers as
+        those of another part."""
         inner = Translation(self._session, self.choices)
         node = inner.node(plan)
-        return node, inner.shown(node, plan)
+        return node, inner.outputs(node, plan)
 
     def filtered(self, node: Node, conditions: list[Any]) -> Node:
-        """The rows for which all conditions hold; those that can fail are asked where the others
-        hold."""
+        """The rows for which all conditions hold; conditions that can fail are evaluated only where
+        the others hold."""
         if not conditions:
             return node
         parted: tuple[list[Any], list[Any]] = ([], [])
-        for one in conditions:
-            parted[any(can_fail(part) or overflows(part) for part in walk(one))].append(one)
+        for condition in conditions:
+            is_risky = any(can_fail(part) or overflows(part) for part in walk(condition))
+            parted[is_risky].append(condition)
         safe, risky = parted
-        trees = [self.expressions.tree(one) for one in safe]
-        trees += [self.expressions.tree(one, safe) for one in risky]
+        trees = [self.expressions.tree(condition) for condition in safe]
+        trees += [self.expressions.tree(condition, safe) for condition in risky]
         return Filter(node.columns, node, all_of(trees))
 
     def computed(
         self, node: Node, expressions: list[Any], name: str
     ) -> tuple[Node, tuple[str, ...]]:
-        """The node with columns for the expressions, and their names; as it is if it has them."""
+        """The node with columns for the expressions, and the names of these columns."""
         node = attached(self, node, expressions)
-        given, trees = Given(node, keep=True), self.expressions
-        names = [given.name_of(trees.cast(one), trees.typed(name, one)) for one in expressions]
-        return given.project(), tuple(names)
+        columns, trees = InputColumns(node, keep=True), self.expressions
+        names = [columns.name_of(trees.cast(part), trees.typed(name, part)) for part in expressions]
+        return columns.project(), tuple(names)
 
     def values(self, plan: Any) -> list[tuple[Any, ...]]:
-        """The rows of a plan that reads no table, as text; None where they are NULL. That of an
+        """The rows of a plan that reads no table, as texts, with None for NULL. The text of an
         array, struct or map is SQL."""
         jvm: Any = self._session._jvm
         rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._session._jsparkSession, plan)
-        found = DataFrame(rows, self._session)
-        shown = [
+        frame = DataFrame(rows, self._session)
+        texts = [
             f"{'hex' if kind_ == 'binary' else 'string'}({quoted(f'c{i}')})"
-            for i, (_, kind_) in enumerate(found.dtypes)
+            for i, (_, kind_) in enumerate(frame.dtypes)
         ]
-        named = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
-        made = [list(row) for row in named.limit(MOST_CONSTANTS + 1).selectExpr(*shown).collect()]
+        named = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
+        values = [list(row) for row in named.limit(MOST_CONSTANTS + 1).selectExpr(*texts).collect()]
         for i, attribute in enumerate(each(plan.output())):
             if is_nested(self.expressions.typed("", attribute).type):
-                for row, inner in zip(made, each(plan.data()), strict=False):
+                for row, inner in zip(values, each(plan.data()), strict=False):
                     row[i] = self.expressions.nested(inner, i, attribute)
-        return [tuple(row) for row in made]
+        return [tuple(row) for row in values]
 
 
-def _source(given: Translation, plan: Any) -> Node:
+def _source(translation: Translation, plan: Any) -> Node:
     attributes = list(each(plan.output()))
     table = json.loads(attributes[0].metadata().json())["table"]
     read = tuple(attribute.name() for attribute in attributes)
-    return Source(given.expressions.columns(attributes), table, read)
+    return Source(translation.expressions.columns(attributes), table, read)
 
 
-def _one_row(given: Translation, plan: Any) -> Node:
+def _one_row(translation: Translation, plan: Any) -> Node:
     return Constant((), ((),))
 
 
-def _constant(given: Translation, plan: Any) -> Node:
-    columns = given.expressions.columns(list(each(plan.output())))
+def _constant(translation: Translation, plan: Any) -> Node:
+    columns = translation.expressions.columns(list(each(plan.output())))
     empty = kind(plan) == "LocalRelation" and plan.data().isEmpty()
-    rows = [] if empty else given.values(plan)
+    rows = [] if empty else translation.values(plan)
     if len(rows) > MOST_CONSTANTS:
         raise UnsupportedSql(
             f"a view may have constants of {MOST_CONSTANTS:,} rows; put more of them in a table"
@@ -203,23 +205,23 @@ def _literal(text: str | None, type_: str) -> Lit:
     return written if type_ == "STRING" else Lit(f"CAST({written.text} AS {type_})", type_)
 
 
-def _filter(given: Translation, plan: Any) -> Node:
-    node = given.node(plan.child())
+def _filter(translation: Translation, plan: Any) -> Node:
+    node = translation.node(plan.child())
     conditions = list(conjuncts(plan.condition()))
-    node = given.filtered(node, [one for one in conditions if not subqueries(one)])
+    node = translation.filtered(node, [part for part in conditions if not subqueries(part)])
     for condition in conditions:
         if subqueries(condition):
-            node = compared(given, node, condition)
+            node = compared(translation, node, condition)
     return node
 
 
-def _arranged(given: Translation, plan: Any) -> Node:
-    """ORDER BY without LIMIT is only an order of reading; DISTRIBUTE BY, and hints of how many
-    partitions there are to be, are none at all."""
-    return given.node(plan.child())
+def _arranged(translation: Translation, plan: Any) -> Node:
+    """ORDER BY without LIMIT only orders the reading; DISTRIBUTE BY and hints about partitions
+    change nothing."""
+    return translation.node(plan.child())
 
 
-def _limit(given: Translation, plan: Any) -> Node:
+def _limit(translation: Translation, plan: Any) -> Node:
     """With the ORDER BY below it, the first rows; without one, any rows, always the same.
 
     Catalyst may have moved projections between the two: they come after the first rows.
@@ -234,80 +236,81 @@ def _limit(given: Translation, plan: Any) -> Node:
         projections.append(sort)
         sort = sort.child()
     if kind(sort) != "Sort":
-        node = given.node(below)
+        node = translation.node(below)
         return TopK(node.columns, node, (), limit, offset)
     orders = list(each(sort.order()))
-    node = given.node(sort)
-    ordered, names = given.computed(node, [order.child() for order in orders], "order")
+    node = translation.node(sort)
+    ordered, names = translation.computed(node, [order.child() for order in orders], "order")
     by = tuple(
         Order(name, descending(order), nulls_first(order))
         for name, order in zip(names, orders, strict=True)
     )
     node = only(TopK(ordered.columns, ordered, by, limit, offset), node)
     for projection in reversed(projections):
-        node = _projected(given, node, projection)
+        node = _projected(translation, node, projection)
     return node
 
 
-def _offset(given: Translation, plan: Any) -> Node:
+def _offset(translation: Translation, plan: Any) -> Node:
     raise UnsupportedSql(
         "a view with OFFSET and no LIMIT can't be maintained; write LIMIT n OFFSET m, which keeps "
         "the n rows after the first m"
     )
 
 
-def _local_limit(given: Translation, plan: Any) -> Node:
+def _local_limit(translation: Translation, plan: Any) -> Node:
     """Catalyst's hint to take few rows early; the limit itself is further up."""
-    return given.node(plan.child())
+    return translation.node(plan.child())
 
 
-def _project(given: Translation, plan: Any) -> Node:
-    return _projected(given, given.node(plan.child()), plan)
+def _project(translation: Translation, plan: Any) -> Node:
+    return _projected(translation, translation.node(plan.child()), plan)
 
 
-def _projected(given: Translation, node: Node, plan: Any) -> Node:
+def _projected(translation: Translation, node: Node, plan: Any) -> Node:
     outputs = list(each(plan.projectList()))
-    node = attached(given, node, outputs)
-    trees = tuple(given.expressions.cast(value(output)) for output in outputs)
-    return project(node, given.expressions.columns(outputs), trees)
+    node = attached(translation, node, outputs)
+    trees = tuple(translation.expressions.cast(value(output)) for output in outputs)
+    return project(node, translation.expressions.columns(outputs), trees)
 
 
-def _union(given: Translation, plan: Any) -> Node:
-    parts = [given.apart(child) for child in children_of(plan)]
-    columns = given.expressions.columns(list(each(plan.output())))
+def _union(translation: Translation, plan: Any) -> Node:
+    parts = [translation.apart(child) for child in children_of(plan)]
+    columns = translation.expressions.columns(list(each(plan.output())))
     named = [
-        project(node, columns, tuple(Ref(column.name) for column in shown)) for node, shown in parts
+        project(node, columns, tuple(Ref(column.name) for column in outputs))
+        for node, outputs in parts
     ]
     return Union(columns, tuple(named))
 
 
-def _expand(given: Translation, plan: Any) -> Node:
-    """Each row several times, with other values each time: an array of structs made rows."""
-    node = given.node(plan.child())
-    trees = given.expressions
+def _expand(translation: Translation, plan: Any) -> Node:
+    """Each row several times, with other values each time: inlines an array of structs."""
+    node = translation.node(plan.child())
+    trees = translation.expressions
     outputs = list(each(plan.output()))
-    projections = [list(each(one)) for one in each(plan.projections())]
-    node = attached(given, node, [one for outer in projections for one in outer])
+    projections = [list(each(projection)) for projection in each(plan.projections())]
+    node = attached(translation, node, [part for parts in projections for part in parts])
     types = [sql_type(output) for output in outputs]
     structs = []
     for expressions in projections:
-        made = zip(expressions, types, strict=True)
-        fields = [cast(trees.tree(one), type_) for one, type_ in made]
+        typed = zip(expressions, types, strict=True)
+        fields = [cast(trees.tree(expression), type_) for expression, type_ in typed]
         structs.append(named_struct((f"c{i}", field) for i, field in enumerate(fields)))
     return Generate(trees.columns(outputs), node, (), call("inline", call("array", *structs)))
 
 
-def _generate(given: Translation, plan: Any) -> Node:
-    """LATERAL VIEW, and functions of the SELECT list that give several rows."""
-    node = given.node(plan.child())
+def _generate(translation: Translation, plan: Any) -> Node:
+    """LATERAL VIEW, and functions of the SELECT list that return several rows."""
+    node = translation.node(plan.child())
     generator = plan.generator()
-    node = attached(given, node, [generator])
-    trees = given.expressions
+    node = attached(translation, node, [generator])
+    trees = translation.expressions
     if kind(generator) == "ReplicateRows":
-        return _replicated(given, node, plan)
-    made = list(each(plan.generatorOutput()))
+        return _replicated(translation, node, plan)
+    generated = list(each(plan.generatorOutput()))
     fresh = numbers(plan.generatorOutput())
-    kept = [one for one in each(plan.output()) if one.exprId().id() not in fresh]
+    passed = [output for output in each(plan.output()) if output.exprId().id() not in fresh]
     tree = trees.tree(generator)
     if plan.outer():
         name = _OUTER.get(kind(generator))
@@ -317,25 +320,25 @@ def _generate(given: Translation, plan: Any) -> Node:
                 "and inline can"
             )
         tree = call(f"{name}_outer", *tree.parts())
-    passing = tuple(trees.names[output.exprId().id()] for output in kept)
+    passing = tuple(trees.names[output.exprId().id()] for output in passed)
     columns = [node.column(name) for name in passing]
-    for output in made:
+    for output in generated:
         name = unused(plain(output.name()), [column.name for column in columns])
         trees.names[output.exprId().id()] = name
         columns.append(trees.typed(name, output))
     return Generate(tuple(columns), node, passing, tree)
 
 
-def _replicated(given: Translation, node: Node, plan: Any) -> Node:
+def _replicated(translation: Translation, node: Node, plan: Any) -> Node:
     """Rows as often as their first column says: EXCEPT ALL and INTERSECT ALL."""
     times, *columns = children_of(plan.generator())
-    trees = given.expressions
-    kept = tuple(trees.names[column.exprId().id()] for column in columns)
-    for output, name in zip(each(plan.generatorOutput()), kept, strict=True):
+    trees = translation.expressions
+    names = tuple(trees.names[column.exprId().id()] for column in columns)
+    for output, name in zip(each(plan.generatorOutput()), names, strict=True):
         trees.names[output.exprId().id()] = name
-    time = Column(unused("time", kept), pa.int32(), False)
+    time = Column(unused("time", names), pa.int32(), False)
     tree = sql("explode(array_repeat(0, {0}))", cast(trees.tree(times), "INT"))
-    return Generate((*map(node.column, kept), time), node, kept, tree)
+    return Generate((*map(node.column, names), time), node, names, tree)
 
 
 NODES: dict[str, Callable[[Translation, Any], Node]] = {

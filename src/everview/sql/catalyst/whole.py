@@ -1,7 +1,7 @@
 """Queries that are not maintained but computed anew: WITH (refresh = 'full').
 
-Spark says what they give and which tables they read; their nodes are looked at only for what Sail
-would answer otherwise.
+Spark says which columns they have and which tables they read. Their nodes are searched only for
+expressions that Sail would answer otherwise.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _AROUND = {"Alias", "WindowExpression", "WindowSpecDefinition", "SpecifiedWindow
 
 
 def whole(
-    given: Translation, plan: Any, query: str, relations: Mapping[str, tuple[Column, ...]]
+    translation: Translation, plan: Any, query: str, relations: Mapping[str, tuple[Column, ...]]
 ) -> Node:
-    """What a query gives, compared with what it gave before."""
+    """A node that computes a query anew and outputs the difference to its rows before."""
     if not plan.deterministic():
         raise UnsupportedSql(
             "the query gives other rows each time it is asked, which is no state of its tables; "
@@ -36,9 +36,9 @@ def whole(
     tables = sorted(_tables(plan))
     if not tables:
         raise UnsupportedSql("the query reads no table, so it never changes; leave out refresh")
-    columns = given.expressions.columns(list(each(plan.output())))
+    columns = translation.expressions.columns(list(each(plan.output())))
     tree: Tree = sql(verbatim(query))
-    if (other := _other_on_sail(given.expressions, plan)) is not None:
+    if (other := _other_on_sail(translation.expressions, plan)) is not None:
         tree = not_on_sail(tree, f"Sail may have another answer of {other}")
     sources = (
         Source(relations[table], table, tuple(column.name for column in relations[table]))
@@ -48,18 +48,18 @@ def whole(
 
 
 def _tables(plan: Any) -> set[str]:
-    """The relations at the leaves of a plan and of its subqueries, which their columns name."""
+    """The relations at the leaves of a plan and of its subqueries, from their columns' metadata."""
     plans = (plan, *each(plan.subqueriesAll()))
-    leaves = (leaf for one in plans for leaf in each(one.collectLeaves()))
+    leaves = (leaf for subplan in plans for leaf in each(subplan.collectLeaves()))
     known = [json.loads(c.metadata().json()) for leaf in leaves for c in each(leaf.output())]
     return {metadata["table"] for metadata in known if "table" in metadata}
 
 
 def _other_on_sail(trees: Expressions, plan: Any) -> str | None:
-    """An expression of the query of which Sail would be asked in other words, if it could be: it
-    gets the query as it is."""
-    for one in (plan, *each(plan.subqueriesAll())):
-        for expression in (part for node in walk(one) for part in each(node.expressions())):
+    """An expression of the query that Sail would answer otherwise. It needs other words there, but
+    Sail gets the query as it is."""
+    for subplan in (plan, *each(plan.subqueriesAll())):
+        for expression in (part for node in walk(subplan) for part in each(node.expressions())):
             sums = (part for part in walk(expression) if kind(part) == "Sum")
             if any(sql_type(part) == sql_type(part.child()) == "BIGINT" for part in sums):
                 return str(expression.sql())[:_LONGEST]
@@ -74,7 +74,7 @@ def _other_on_sail(trees: Expressions, plan: Any) -> str | None:
 
 
 def _computed(expression: Any) -> Iterator[Any]:
-    """What is computed of each row, below windows and what only names or orders it."""
+    """The computed parts of an expression, below windows, aliases and orders."""
     if kind(expression) in _AROUND:
         for child in children_of(expression):
             yield from _computed(child)
