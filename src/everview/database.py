@@ -253,7 +253,7 @@ class Database(Closing):
         one gave no sign of life for `lease` seconds.
         """
         waiting = watch.waiting if watch else lambda holder: None
-        with self.store.leases.held(RUN, lease, waiting) as token:
+        with self.store.leases.hold(RUN, lease, waiting) as token:
             yield lambda: self.store.leases.token == token
 
     def maintainer(

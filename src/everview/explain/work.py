@@ -13,7 +13,7 @@ from functools import cached_property
 
 from everview.catalog import CHANGES, Changes, Key, Positions, ViewRecord
 from everview.stores.base import Reader
-from everview.stores.work import KEPT, ShardWork, Work, total
+from everview.stores.work import KEPT_EPOCHS, ShardWork, Work, total
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def with_changes(
         changes = sum(end[table].values()) - sum(start[table].values())
         if changes:
             epochs = (*_changes(store, table), (epoch, changes))
-            found[CHANGES[table]] = Changes(epochs[-KEPT:])
+            found[CHANGES[table]] = Changes(epochs[-KEPT_EPOCHS:])
     return found
 
 
@@ -111,7 +111,7 @@ def analyze(store: Reader, view: ViewRecord, committed: int) -> Analysis:
 
 def _before(epochs: list[int]) -> int:
     """The last epoch of which it isn't known whether it was there."""
-    return epochs[0] - 1 if len(epochs) == KEPT else 0
+    return epochs[0] - 1 if len(epochs) == KEPT_EPOCHS else 0
 
 
 def _within(known: range, shards: Mapping[int, ShardWork]) -> OperatorWork:

@@ -44,7 +44,7 @@ def maintain(
 
 def _maintain(store: Store, engine: Engine, report: Report, lease: float) -> bool:
     """False if another took over meanwhile, or waits for its turn."""
-    with store.leases.held(WORK, lease, report.watch.waiting) as token:
+    with store.leases.hold(WORK, lease, report.watch.waiting) as token:
         try:
             return _run(Maintainer(store, engine, token, report))
         except EverviewError as error:
