@@ -68,7 +68,7 @@ def _spark() -> SparkSession:
     try:
         found = SparkSession.active()
     except PySparkRuntimeError:
-        with starting.told():
+        with starting.announcing():
             found = _launch()
     return _beside(found)
 

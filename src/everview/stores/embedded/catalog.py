@@ -27,7 +27,7 @@ from everview.catalog import (
     LeaseRecord,
     Record,
 )
-from everview.errors import Conflict, InUse, ReadOnly, TableExists, TableNotFound, meant
+from everview.errors import Conflict, InUse, ReadOnly, TableExists, TableNotFound, suggestion
 from everview.schema import TableSchema
 from everview.stores.base import Catalog, RecordChanges
 from everview.stores.embedded.environment import Environment
@@ -268,7 +268,7 @@ class EmbeddedCatalog(Catalog):
             )
         names = sorted(schema.name for schema in self._all(txn))
         views = sorted(view.name for view in self._records_of(txn, VIEWS).values())
-        hint = meant(table, (*names, *views))
+        hint = suggestion(table, (*names, *views))
         existing = f"tables: {', '.join(names)}" if names else "there are no tables yet"
         existing += f"; views: {', '.join(views)}" if views else ""
         return TableNotFound(f"there is no table {table}; {hint}{existing}")

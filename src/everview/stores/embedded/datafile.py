@@ -78,7 +78,8 @@ class DataFile:
             raise self.unusable_error(error) from error
 
     def replaced_error(self) -> DatabaseError:
-        return self.unusable_error("it was dropped, deleted or replaced since this process opened it")
+        reason = "it was dropped, deleted or replaced since this process opened it"
+        return self.unusable_error(reason)
 
     def unusable_error(self, reason: Exception | str) -> DatabaseError:
         """The error that says why the file can't be used."""

@@ -45,9 +45,10 @@ class Scan:
         with region.environment.reading() as txn:
             old_rows = undo(region, txn, at, self._low, self._high)
             if self._needs_keys or old_rows:
+                by_key = self._is_by_key or bool(old_rows)
                 for items in self._items(region, txn.cursor(region.rows), old_rows):
                     stored_keys, values = map(list, zip(*items, strict=True))
-                    yield from self._decode(region, values, stored_keys, self._is_by_key or bool(old_rows))
+                    yield from self._decode(region, values, stored_keys, by_key)
             else:
                 stream = iter(txn.cursor(region.rows).iternext(keys=False))
                 while values := fill(stream, self.batch_rows, len):
