@@ -28,7 +28,7 @@ from everview.errors import (
     reason_of,
     suggestion,
 )
-from everview.explain.measured import analyzed
+from everview.explain.measured import with_analysis
 from everview.explain.plan import Document
 from everview.explain.views import epoch_of, explain_view
 from everview.explain.work import Analysis, analyze
@@ -208,7 +208,7 @@ class View:
         """How the view is maintained, as `everview.explain.plan` has it; with `analyze` also what
         its last epochs took."""
         document = self._read_steadily(lambda: explain_view(self._store, self._record()))
-        return analyzed(document, self.plan, self.analyze()) if analyze else document
+        return with_analysis(document, self.plan, self.analyze()) if analyze else document
 
     def analyze(self) -> Analysis | None:
         """The work that the last epochs took, by operator and shard; None if it is not loaded."""

@@ -137,6 +137,6 @@ def _rising(times: Iterable[float | None]) -> list[float | None]:
 
 
 def _ends(writes: list[Write]) -> tuple[list[float], list[int]]:
-    """End times in order and, for each, how many writes a cut has that has all that ended by then."""
+    """End times in order; and for each, how many writes a cut has that has all until then."""
     ends = sorted((w.ended, n) for n, w in enumerate(writes, start=1) if w.ended is not None)
     return [end for end, _ in ends], list(accumulate((count for _, count in ends), max))
