@@ -16,7 +16,7 @@ from everview.cli.output import FORMATS, print_rows
 from everview.errors import DataError, UnknownColumn
 from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
-from everview.intake.explain import shown
+from everview.intake.explain import short_repr
 from everview.load.files import put_batches, read_json_lines
 from everview.results.result import count_rows, count_unchanged
 
@@ -197,7 +197,7 @@ def _documents(text: str) -> list[dict[str, Any]]:
         documents = parse_document(text)
     except ValueError as error:
         raise DataError(
-            f"{shown(text)} is not JSON: {error}; write an object such as "
+            f"{short_repr(text)} is not JSON: {error}; write an object such as "
             '{"id": 1, "name": "pen"}, in single quotes for the shell'
         ) from None
     return documents if isinstance(documents, list) else [documents]
