@@ -63,10 +63,10 @@ def calibrate(db: Database, engine: str, tell: Callable[[str], None]) -> Constan
         everview.open(f"{directory}/calibrate.ev", create=True, engine=engine) as small,  # type: ignore[arg-type]
     ):
         tell(f"starting {engine} ...")
-        measured = _measure(small, tell)
-    found = _constants(measured, DEFAULTS[engine])
-    db.store.catalog.write({CONSTANTS[engine]: Measured(found.to_json())})
-    return found
+        measurements = _measure(small, tell)
+    constants = _constants(measurements, DEFAULTS[engine])
+    db.store.catalog.write({CONSTANTS[engine]: Measured(constants.to_json())})
+    return constants
 
 
 def _measure(db: Database, tell: Callable[[str], None]) -> _Measured:
@@ -100,21 +100,21 @@ def _load(db: Database, query: str, operators: int, measured: _Measured) -> None
 
 
 def _loaded(db: Database, operators: int) -> tuple[list[float], float]:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     db.maintain()
-    seconds = time.perf_counter() - begun
-    found = db.view("v").analyze()
-    assert found is not None
+    seconds = time.perf_counter() - start
+    analysis = db.view("v").analyze()
+    assert analysis is not None
     # rows as the model counts them: a load may add rows up before it sends them to an aggregate,
     # so the largest table's are counted once for each operator that they would come to
-    tables = [one.rows for one in db.status() if one.name in found.changes]
-    read, given = sum(tables), sum(tables) + max(tables) * (operators > 2)
+    tables = [status.rows for status in db.status() if status.name in analysis.changes]
+    read, sent = sum(tables), sum(tables) + max(tables) * (operators > 2)
     items = db.explain("v", json=True)["state"]["rows"]
-    return [1, operators, read + given, items], seconds
+    return [1, operators, read + sent, items], seconds
 
 
 def _change(
-    db: Database, rng: np.random.Generator, operators: int, joined: bool, measured: _Measured
+    db: Database, rng: np.random.Generator, operators: int, joined: bool, measurements: _Measured
 ) -> None:
     """Epochs of several sizes; where there is a join, also of the table that has many partners."""
     sizes = [(size, False) for size, times in EPOCHS for _ in range(times)]
@@ -139,18 +139,18 @@ def _change(
         ]
         for work in works:
             counts = [1.0, work.rows_in, work.reads, work.writes]
-            measured.operators.append((counts, work.nanoseconds / 1e9))
-        sent = size + sum(work.rows_in for work in works)
-        own = sum(work.nanoseconds for work in works) / 1e9
-        measured.epochs.append(([1, operators, sent], max(seconds - own, 1e-4)))
+            measurements.operators.append((counts, work.nanoseconds / 1e9))
+        sent_rows = size + sum(work.rows_in for work in works)
+        own_seconds = sum(work.nanoseconds for work in works) / 1e9
+        measurements.epochs.append(([1, operators, sent_rows], max(seconds - own_seconds, 1e-4)))
 
 
-def _constants(measured: _Measured, default: Constants) -> Constants:
+def _constants(measurements: _Measured, default: Constants) -> Constants:
     """The constants that fit; one that is lost in what else the machine did stays as it was."""
-    own, row, read, write = _fitted(measured.operators)
-    epoch, operator, send = _fitted(measured.epochs)
-    load, load_operator, load_row, append = _fitted(measured.loads)
-    found = {
+    own, row, read, write = _fitted(measurements.operators)
+    epoch, operator, send = _fitted(measurements.epochs)
+    load, load_operator, load_row, append = _fitted(measurements.loads)
+    seconds_of = {
         "epoch": epoch,
         "operator": operator + own,
         "send": send,
@@ -162,22 +162,22 @@ def _constants(measured: _Measured, default: Constants) -> Constants:
         "load_row": load_row,
         "append": append,
     }
-    told = {name: seconds for name, seconds in found.items() if seconds > 0}
-    return replace(default, **told, measured=datetime.now(UTC).date().isoformat())
+    positive = {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
+    return replace(default, **positive, measured=datetime.now(UTC).date().isoformat())
 
 
-def _fitted(measured: Sequence[tuple[list[float], float]]) -> list[float]:
+def _fitted(samples: Sequence[tuple[list[float], float]]) -> list[float]:
     """Seconds for each thing counted, none negative: by least squares of the relative error."""
-    counts = np.array([counts for counts, _ in measured], np.float64)
-    seconds = np.array([seconds for _, seconds in measured], np.float64)
+    counts = np.array([counts for counts, _ in samples], np.float64)
+    seconds = np.array([seconds for _, seconds in samples], np.float64)
     counts /= seconds[:, None]
-    kept = list(range(counts.shape[1]))
+    places = list(range(counts.shape[1]))
     while True:
-        found = np.linalg.lstsq(counts[:, kept], np.ones(len(seconds)), rcond=None)[0]
-        if found.min() >= 0 or len(kept) == 1:
+        solution = np.linalg.lstsq(counts[:, places], np.ones(len(seconds)), rcond=None)[0]
+        if solution.min() >= 0 or len(places) == 1:
             break
-        del kept[int(found.argmin())]
-    by_place = dict(zip(kept, map(float, found), strict=True))
+        del places[int(solution.argmin())]
+    by_place = dict(zip(places, map(float, solution), strict=True))
     return [max(0.0, by_place.get(place, 0.0)) for place in range(counts.shape[1])]
 
 

@@ -48,9 +48,9 @@ Durability = Literal["always", "interval", "never"]
 EngineName = Literal["spark", "sail"]
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, noun: str) -> str:
     """1 table, 2 tables"""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def open(
@@ -106,9 +106,9 @@ class Database(Closing):
 
     def __repr__(self) -> str:
         try:
-            found = f"{count(len(self.tables), 'table')}, {count(len(self.views), 'view')}"
+            counts = f"{count(len(self.tables), 'table')}, {count(len(self.views), 'view')}"
             epoch = self.store.catalog.epoch.number
-            return f"<everview database {self.path}: {found}, epoch {epoch}>"
+            return f"<everview database {self.path}: {counts}, epoch {epoch}>"
         except EverviewError as error:
             return f"<everview database {self.path}: {reason_of(error)}>"
 
@@ -203,9 +203,9 @@ class Database(Closing):
             return Pin(self.store.pins.pin(max_age=limit), self.store.pins, limit)
         for name in names:
             check_name(name)
-        known = set(map(str.lower, self.views))
-        tables = [name for name in names if name.lower() not in known]
-        views = [name for name in names if name.lower() in known]
+        view_names = set(map(str.lower, self.views))
+        tables = [name for name in names if name.lower() not in view_names]
+        views = [name for name in names if name.lower() in view_names]
         return Pin(self.store.pins.pin(views, tables, limit), self.store.pins, limit)
 
     def pins(self) -> list[PinNote]:
@@ -258,7 +258,7 @@ class Database(Closing):
         one gave no sign of life for `lease` seconds.
         """
         waiting = watch.waiting if watch else lambda holder: None
-        with self.store.leases.held(RUN, lease, waiting) as token:
+        with self.store.leases.hold(RUN, lease, waiting) as token:
             yield lambda: self.store.leases.token == token
 
     def maintainer(
@@ -315,10 +315,10 @@ class Database(Closing):
 
     def status(self) -> list[TableStatus]:
         """Number of rows, bytes on disk and changes in the log, for each table and region."""
-        found = []
+        statuses = []
         for name in self.tables:
             regions = self.store.status(name)
-            found.append(
+            statuses.append(
                 TableStatus(
                     name=name,
                     rows=sum(r.rows for r in regions),
@@ -328,7 +328,7 @@ class Database(Closing):
                     regions=regions,
                 )
             )
-        return found
+        return statuses
 
     def space(self) -> Space:
         """Bytes on disk, bytes that are free, and bytes that pins and other reads still need.

@@ -24,8 +24,8 @@ def weighted(rows: pa.Table, weights: npt.NDArray[np.int64] | int) -> pa.Table:
 
 
 def weights_of(delta: pa.Table) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = delta[WEIGHT].to_numpy()
-    return found
+    weights: npt.NDArray[np.int64] = delta[WEIGHT].to_numpy()
+    return weights
 
 
 def rows_of(delta: pa.Table) -> pa.Table:

@@ -52,11 +52,11 @@ def run(say: Say, scale: float, seconds: float, engines: Sequence[EngineName]) -
 def _load(db: ev.Database, files: Path, scale: float, say: Say) -> None:
     tpch.generate(files, scale)
     tpch.create_tables(db)
-    begun = time.monotonic()
+    start = time.monotonic()
     rows = sum(load(db.table(name), str(files / f"{name}.parquet")) for name in tpch.KEYS)
-    took = time.monotonic() - begun
+    seconds = time.monotonic() - start
     size = readable_bytes(sum(table.bytes for table in db.status()))
-    say(f"TPC-H at scale factor {scale:g}: {rows:,} rows put in {took:.1f} s, {size} with logs")
+    say(f"TPC-H at scale factor {scale:g}: {rows:,} rows put in {seconds:.1f} s, {size} with logs")
 
 
 def _create(db: ev.Database, say: Say) -> None:
@@ -91,31 +91,31 @@ def _follow(
         f"took {first.seconds:.1f} s):\n"
     )
     say("   time   epoch   changes  behind by    revenue of q6   first order of q3")
-    begun, before = time.monotonic(), changing.count
+    start, before = time.monotonic(), changing.count
     with db.maintainer(every=0.05, engine=engine) as maintainer:
         changing.go()
-        while (left := begun + seconds - time.monotonic()) > 0:
-            time.sleep(1.0 if left > 1.5 else left)
-            say(_moment(db, time.monotonic() - begun, changing.count - before))
+        while (remaining := start + seconds - time.monotonic()) > 0:
+            time.sleep(1.0 if remaining > 1.5 else remaining)
+            say(_moment(db, time.monotonic() - start, changing.count - before))
         changing.pause()
         paused = time.monotonic()
-    ended = time.monotonic()
-    say(_moment(db, ended - begun, changing.count - before))
+    end = time.monotonic()
+    say(_moment(db, end - start, changing.count - before))
     report = maintainer.report
     say(
         f"\n{report.changes:,} changes in {report.epochs} epochs of "
         f"{report.seconds / max(report.epochs, 1):.1f} s; the views had the last one "
-        f"{ended - paused:.1f} s after it was made"
+        f"{end - paused:.1f} s after it was made"
     )
 
 
 def _moment(db: ev.Database, seconds: float, changes: int) -> str:
     """A line: how far the views are behind, and what two of them say."""
-    behind = max(db.view(name).freshness.total_seconds() for name in VIEWS)
+    lag = max(db.view(name).freshness.total_seconds() for name in VIEWS)
     revenue = next(db.view("q6").scan())["revenue"]
     first = next(db.view("q3").scan())
     return (
-        f"{seconds:>5.0f} s  {db.view('q6').epoch:>6}  {changes:>8,}  {behind:>7.1f} s  "
+        f"{seconds:>5.0f} s  {db.view('q6').epoch:>6}  {changes:>8,}  {lag:>7.1f} s  "
         f"{revenue:>15,.2f}   {first['l_orderkey']} for {first['revenue']:,.2f}"
     )
 
@@ -129,7 +129,7 @@ class _Changing(Closing):
         rows = {name: db.table(name).to_arrow(columns=key) for name, key in keys.items()}
         rows |= {name: db.table(name).to_arrow() for name in ORDERS_AND_LINES}
         self._changes = Changes(rows, np.random.default_rng(7))
-        self._going, self._turn, self._ended = threading.Event(), threading.Lock(), False
+        self._going, self._turn, self._is_over = threading.Event(), threading.Lock(), False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.count = 0
 
@@ -146,7 +146,7 @@ class _Changing(Closing):
             pass
 
     def _run(self) -> None:
-        while self._going.wait() and not self._ended:
+        while self._going.wait() and not self._is_over:
             with self._turn:
                 if self._going.is_set():
                     self.once()
@@ -158,7 +158,7 @@ class _Changing(Closing):
 
     def close(self) -> None:
         self.pause()
-        self._ended = True
+        self._is_over = True
         self._going.set()
         self._thread.join()
 
@@ -166,5 +166,5 @@ class _Changing(Closing):
 def _verify(db: ev.Database, say: Say) -> None:
     say("\nSpark recomputes the queries, from the tables as of the epoch of the views:\n")
     for name in VIEWS:
-        begun = time.monotonic()
-        say(f"  {db.verify(name)}  ({time.monotonic() - begun:.1f} s)")
+        start = time.monotonic()
+        say(f"  {db.verify(name)}  ({time.monotonic() - start:.1f} s)")

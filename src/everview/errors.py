@@ -52,9 +52,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """Suggest the known name that is most like `name`, in any case; '' if none is like it."""
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {known.lower(): known for known in names}
     close = get_close_matches(name.lower(), by_lower, 1)
     return f"did you mean {by_lower[close[0]]}? " if close else ""
 

@@ -13,8 +13,10 @@ from everview.stores.base import Reader
 def oldest_pending(
     store: Reader, tables: Iterable[str], positions: Positions | None = None
 ) -> datetime | None:
-    """When the oldest change of the tables was made that is after the positions; by default that no
-    committed epoch has. None if there is none."""
+    """When the oldest change after the positions was made; None if there is none.
+
+    The default positions are those of the committed epoch.
+    """
     if positions is None:
         positions = store.catalog.epoch.positions
     times = [store.times_after(table, positions.get(table, {})).values() for table in tables]
@@ -22,5 +24,5 @@ def oldest_pending(
 
 
 def age_of(time: datetime | None) -> float:
-    """Seconds since then; 0 if there was no such time."""
+    """Seconds since a time; 0 for None."""
     return 0.0 if time is None else max(0.0, (datetime.now(UTC) - time).total_seconds())

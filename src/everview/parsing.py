@@ -156,8 +156,8 @@ def _explain(error: dict[str, Any]) -> str:
     column = max(1, error["col"] - len(highlight) + 1)
     before = (error["start_context"] or "")[-30:].lstrip()
     place = f"line {error['line']}, column {column}"
-    what = error["description"].split(" but got <")[0].split(" for <class")[0]
-    return f"{place}: {what}, at >{highlight}< after {before!r}"
+    description = error["description"].split(" but got <")[0].split(" for <class")[0]
+    return f"{place}: {description}, at >{highlight}< after {before!r}"
 
 
 def only(text: str) -> Statement:

@@ -21,7 +21,7 @@ from everview.typenames import named_field, nested_parts
 DEFAULT_REGIONS = 4
 MAX_REGIONS = 1024
 LONGEST_NAME = 255  # bytes
-MAX_VERSIONS = 0xFFFF  # what a row has room for
+MAX_VERSIONS = 0xFFFF  # a row has 2 bytes for the version of its schema
 
 _ARROW_BY_NAME: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -88,9 +88,9 @@ def arrow_type(sql: str) -> pa.DataType:
 def _nested_type(sql: str, kind: str, parts: list[str]) -> pa.DataType:
     if kind == "STRUCT":
         fields = [named_field(part) for part in parts]
-        found = [(unquoted(field[0]), arrow_type(field[1])) for field in fields if field]
-        if len(found) == len(fields) == len({name.lower() for name, _ in found}):
-            return pa.struct(found)
+        typed_fields = [(unquoted(field[0]), arrow_type(field[1])) for field in fields if field]
+        if len(typed_fields) == len(fields) == len({name.lower() for name, _ in typed_fields}):
+            return pa.struct(typed_fields)
     elif kind == "MAP" and len(parts) == 2:
         return pa.map_(*map(arrow_type, parts))
     elif kind == "ARRAY" and len(parts) == 1:
@@ -132,10 +132,10 @@ def check_visible(kind: str, name: str) -> None:
     for character in name:
         kinds = unicodedata.category(character)
         if kinds in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\u200c\u200d":
-            called = unicodedata.name(character, "a control character").lower()
+            character_name = unicodedata.name(character, "a control character").lower()
             raise InvalidSchema(
                 f"{name!a} can't be the name of a {kind}: it has U+{ord(character):04X} "
-                f"({called}), which does not show; leave it out"
+                f"({character_name}), which does not show; leave it out"
             )
 
 
@@ -146,7 +146,7 @@ def quoted(name: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """The name that a text is, if it is no more than a name."""
+    """The name without its quotes, if the text is a name and nothing else."""
     return text[1:-1].replace("``", "`") if _QUOTED.fullmatch(text) else text
 
 
@@ -263,7 +263,7 @@ class TableSchema:
         return cls(name, columns_of(name, columns), key, **options)
 
     def with_columns(self, added: Sequence[Column]) -> TableSchema:
-        """The table with more columns at the end, which rows that are there have NULL in."""
+        """The table with more columns at the end; rows that exist have NULL in them."""
         if not added:
             raise InvalidSchema(f"table {self.name}: name at least one column to add")
         for column in added:
@@ -294,9 +294,9 @@ class TableSchema:
         """The column of that name, in any case."""
         if self.has(name):
             return self.columns[self._lower[name.lower()]]
-        shown = name if isinstance(name, str) and name == name.strip() else repr(name)
+        shown_name = name if isinstance(name, str) and name == name.strip() else repr(name)
         raise UnknownColumn(
-            f"table {self.name} has no column {shown}; it has {', '.join(self.names)}"
+            f"table {self.name} has no column {shown_name}; it has {', '.join(self.names)}"
         )
 
     def has(self, name: str) -> bool:
@@ -306,8 +306,8 @@ class TableSchema:
         """Positions of the named columns, of all of them for None."""
         if names is None:
             return list(range(len(self.columns)))
-        one = isinstance(names, str) or not isinstance(names, Iterable)
-        names = [names] if one else list(names)  # type: ignore[list-item]
+        is_single = isinstance(names, str) or not isinstance(names, Iterable)
+        names = [names] if is_single else list(names)  # type: ignore[list-item]
         if not names:
             raise UnknownColumn(
                 f"table {self.name}: name at least one column; it has {', '.join(self.names)}"
@@ -356,8 +356,8 @@ class TableSchema:
 
 
 class ViewKey(TableSchema):
-    """The key of a view, as a table would have it: its columns may be called whatever queries call
-    theirs."""
+    """The key of a view, as a table would have it; its columns may have any name that a query can
+    give."""
 
     def _check_name(self, kind: str, name: str) -> None:
         pass
@@ -409,26 +409,26 @@ def is_list(arrow: pa.DataType) -> bool:
 
 
 def columns_of(
-    table: str, given: pa.Schema | dict[str, str] | Iterable[Column]
+    table: str, columns: pa.Schema | dict[str, str] | Iterable[Column]
 ) -> tuple[Column, ...]:
     """Columns from an Arrow schema, from {name: SQL type}, or as they are."""
-    if isinstance(given, pa.Schema):
-        return tuple(Column(f.name, stored_type(f.type, f.name), f.nullable) for f in given)
-    pairs = given.items() if isinstance(given, dict) else given
+    if isinstance(columns, pa.Schema):
+        return tuple(Column(f.name, stored_type(f.type, f.name), f.nullable) for f in columns)
+    pairs = columns.items() if isinstance(columns, dict) else columns
     return tuple(_column_of(table, pair) for pair in pairs)
 
 
-def _column_of(table: str, given: Any) -> Column:
+def _column_of(table: str, column: Any) -> Column:
     """A column from a Column, or from a pair of a name and a SQL or Arrow type."""
-    if isinstance(given, Column):
-        return given
+    if isinstance(column, Column):
+        return column
     try:
-        if isinstance(given, str):  # of two letters, say, which are no name and no type
+        if isinstance(column, str):  # of two letters, say, which are no name and no type
             raise TypeError
-        name, type_ = given
+        name, type_ = column
     except (TypeError, ValueError):
         raise InvalidSchema(
-            f"table {table}: {given!r} does not define a column; give names with types, such as "
+            f"table {table}: {column!r} does not define a column; give names with types, such as "
             "{'id': 'BIGINT'}, or an Arrow schema"
         ) from None
     return Column(name, arrow_type(type_) if isinstance(type_, str) else stored_type(type_, name))

@@ -12,25 +12,25 @@ from contextlib import contextmanager
 
 TEXT = "starting Spark, once for this process; this takes 7 to 35 seconds"
 
-tells_itself = False  # whether who runs this process shows what it waits for
+tells_itself = False  # whether the program shows by itself what it waits for
 is_starting = False
-_was_told = False
+_was_announced = False
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Tell, the first time, that Spark starts inside the block."""
-    global is_starting, _was_told
-    if not (tells_itself or _was_told):
-        _tell()
-    is_starting = _was_told = True
+def announcing() -> Iterator[None]:
+    """Say, the first time, that Spark starts inside the block."""
+    global is_starting, _was_announced
+    if not (tells_itself or _was_announced):
+        _announce()
+    is_starting = _was_announced = True
     try:
         yield
     finally:
         is_starting = False
 
 
-def _tell() -> None:
+def _announce() -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"{TEXT} ...", file=sys.stderr, flush=True)
     elif _is_notebook():

@@ -1,4 +1,4 @@
-"""What operators ask of their state, and shards of any store give."""
+"""What operators ask of their state; the shards of every store provide it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Bag = tuple[np.ndarray, list[bytes], np.ndarray]
 
 
 class State(Protocol):
-    """Of one shard of one operator, in one transaction: values by key, and bags of rows by key.
+    """One shard of an operator's state, in one transaction: values and bags of rows, by key.
 
     A bag is a multiset of byte strings. Keys are given in ascending order, each once; rows of a
     bag are prefix-free where their order matters.
@@ -24,10 +24,10 @@ class State(Protocol):
         """Set the values of keys; b"" removes one."""
 
     def has_bags(self) -> bool:
-        """Whether there is any row in a bag."""
+        """Whether any bag has a row."""
 
     def get_bags(self, keys: list[bytes]) -> Bag:
-        """All rows under the keys: the place of each one's key, the row, how often it is there.
+        """All rows under the keys: for each the place of its key, the row, and its count.
 
         Places ascend. A row may come more than once, each time with a part of its count.
         """

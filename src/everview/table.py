@@ -58,15 +58,15 @@ class Table:
             return f"<table {self.name}: {reason_of(error)}>"
 
     def _repr_html_(self) -> str:
-        def look() -> tuple[pa.Table, int]:
-            found = list[pa.RecordBatch]()
+        def first_rows() -> tuple[pa.Table, int]:
+            batches = list[pa.RecordBatch]()
             for batch in self.batches(batch_rows=SHOWN_ROWS):
-                found.append(batch)
-                if sum(map(len, found)) >= SHOWN_ROWS:
+                batches.append(batch)
+                if sum(map(len, batches)) >= SHOWN_ROWS:
                     break
-            return pa.Table.from_batches(found, self.schema.arrow), len(self)
+            return pa.Table.from_batches(batches, self.schema.arrow), len(self)
 
-        return html_of(self, look)
+        return html_of(self, first_rows)
 
     @property
     def _writable(self) -> Tables:
@@ -126,8 +126,8 @@ class Table:
         if limit is not None:
             _check_count("limit", limit, 0)
         # Rows are filtered a batch at a time: small batches pay only if all of them are wanted.
-        few = where is None and limit is not None
-        batch_rows = min(BATCH_ROWS, max(1, limit or 0)) if few else BATCH_ROWS
+        is_small = where is None and limit is not None
+        batch_rows = min(BATCH_ROWS, max(1, limit or 0)) if is_small else BATCH_ROWS
         for batch in self.batches(start, stop, columns, where, batch_rows):
             rows = python_rows(batch)
             yield from rows if limit is None else rows[:limit]
@@ -166,9 +166,9 @@ class Table:
     ) -> pa.Table:
         """All rows as an Arrow table. With `ordered` they are in key order, which takes longer."""
         schema = self.schema
-        wanted = pa.schema([schema.arrow.field(i) for i in schema.positions(columns)])
+        arrow = pa.schema([schema.arrow.field(i) for i in schema.positions(columns)])
         return pa.Table.from_batches(
-            self.batches(columns=wanted.names, where=where, ordered=ordered), wanted
+            self.batches(columns=arrow.names, where=where, ordered=ordered), arrow
         )
 
     def to_pandas(
@@ -229,8 +229,8 @@ class Table:
         """
         _check_count("batch_rows", batch_rows, 1)
         columns = self.schema.names
-        for region, held in self.log().items():
-            start = (held.first - 1) if after is None else after.get(region, 0)
+        for region, log_range in self.log().items():
+            start = (log_range.first - 1) if after is None else after.get(region, 0)
             yield from self._store.changes(
                 self.name, region, start, columns=columns, batch_rows=batch_rows
             )
@@ -272,9 +272,9 @@ def check_name(name: Any) -> None:
         raise TableNotFound(f"the name of a table or view must be text, not {type(name).__name__}")
 
 
-def _check_count(what: str, number: Any, least: int) -> None:
+def _check_count(name: str, number: Any, least: int) -> None:
     if not isinstance(number, int) or number < least:
-        raise DataError(f"{what} must be a number of rows, at least {least}, not {number!r}")
+        raise DataError(f"{name} must be a number of rows, at least {least}, not {number!r}")
 
 
 def _check_where(schema: TableSchema, where: Any) -> None:

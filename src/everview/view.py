@@ -20,8 +20,15 @@ from everview.catalog import VIEWS, WAITING, Positions, ViewRecord
 from everview.catalog.records import STOPPED
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
-from everview.errors import EverviewError, NotLoaded, UnsupportedSql, ViewNotFound, meant, reason_of
-from everview.explain.measured import analyzed
+from everview.errors import (
+    EverviewError,
+    NotLoaded,
+    UnsupportedSql,
+    ViewNotFound,
+    reason_of,
+    suggestion,
+)
+from everview.explain.measured import with_analysis
 from everview.explain.plan import Document
 from everview.explain.views import epoch_of, explain_view
 from everview.explain.work import Analysis, analyze
@@ -62,11 +69,11 @@ class View:
             return f"<view {self.name}: {reason_of(error)}>"
 
     def _repr_html_(self) -> str:
-        def look() -> tuple[pa.Table, int]:
+        def first_rows() -> tuple[pa.Table, int]:
             rows = self.to_arrow()
             return rows.slice(0, SHOWN_ROWS), rows.num_rows
 
-        return html_of(self, look)
+        return html_of(self, first_rows)
 
     def _record(self, name: str | None = None) -> ViewRecord:
         name = self.name if name is None else name
@@ -81,8 +88,8 @@ class View:
                 f"{name} is a table, not a view; read it with {how_to_read_table(name)}"
             )
         views = sorted(view.name for view in self._store.catalog.all(VIEWS).values())
-        have = f"views: {', '.join(views)}" if views else "there are no views yet"
-        return ViewNotFound(f"there is no view {name}; {meant(name, views)}{have}")
+        existing = f"views: {', '.join(views)}" if views else "there are no views yet"
+        return ViewNotFound(f"there is no view {name}; {suggestion(name, views)}{existing}")
 
     @property
     def sql(self) -> str:
@@ -119,7 +126,7 @@ class View:
 
     @property
     def table_columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns that its tables had when it was made: those are what its query is about."""
+        """The columns that its tables had when it was made; its query sees only these."""
         widths = self._record().widths
         schemas = {table: self._store.describe(table) for table in self.tables}
         return {
@@ -162,11 +169,11 @@ class View:
 
     @property
     def note(self) -> str:
-        """What whoever reads the view should know: that it is not loaded, or stopped; else ''."""
+        """What a reader should know: that the view is not loaded, or is stopped; else ''."""
         record = self._record()
         if not record.is_loaded:
-            why = record.error or f"{how_to_maintain()} loads it"
-            return f"view {self.name} is not loaded yet, so it has no rows: {why}"
+            reason = record.error or f"{how_to_maintain()} loads it"
+            return f"view {self.name} is not loaded yet, so it has no rows: {reason}"
         if record.status != STOPPED:
             return ""
         return f"view {self.name} is stopped, and its rows are of epoch {self.epoch}: {self.error}"
@@ -200,24 +207,24 @@ class View:
     def explain(self, analyze: bool = False) -> Document:
         """How the view is maintained, as `everview.explain.plan` has it; with `analyze` also what
         its last epochs took."""
-        found = self._steady(lambda: explain_view(self._store, self._record()))
-        return analyzed(found, self.plan, self.analyze()) if analyze else found
+        document = self._read_steadily(lambda: explain_view(self._store, self._record()))
+        return with_analysis(document, self.plan, self.analyze()) if analyze else document
 
     def analyze(self) -> Analysis | None:
         """The work that the last epochs took, by operator and shard; None if it is not loaded."""
 
-        def found() -> Analysis | None:
+        def measure() -> Analysis | None:
             epoch, record = self.epoch, self._record()
             return analyze(self._store, record, epoch) if record.is_loaded else None
 
-        return self._steady(found)
+        return self._read_steadily(measure)
 
-    def _steady(self, look: Callable[[], T]) -> T:
-        """What `look` returns; repeats it if the views changed meanwhile and it failed."""
+    def _read_steadily(self, read: Callable[[], T]) -> T:
+        """What `read` returns; repeats it if it failed and the views changed meanwhile."""
         while True:
             before = self._store.catalog.all(VIEWS)
             try:
-                return look()
+                return read()
             except EverviewError:
                 if self._store.catalog.all(VIEWS) == before:
                     raise
@@ -242,13 +249,13 @@ class View:
         """All rows, in a store that is pinned."""
         record, epoch = self._record(), self.epoch
         _check_readable(record)
-        found = [self.schema.empty_table()]
+        tables = [self.schema.empty_table()]
         if record.is_loaded:
             sink = _sink_of(record.plan, record.key)
             for number in record.shards:
                 shard = self._store.states.shard(record.rows, number)
-                found += sink.read(shard.values(), epoch)
-        return _in_order(pa.concat_tables(found), record.order)
+                tables += sink.read(shard.values(), epoch)
+        return _in_order(pa.concat_tables(tables), record.order)
 
     def scan(self) -> Iterator[Row]:
         """All rows as dicts, of one epoch."""
@@ -269,18 +276,18 @@ class View:
         if not record.is_loaded:
             return None
         sink = _sink_of(record.plan, record.key)
-        encoded = None
+        encoded_key = None
         if len(key) == len(key_columns):
-            given = dict(zip(record.key, key, strict=True))
-            encoded = sink.plain_key([given[column.name] for column in key_columns])
-        if encoded is None:
-            given_key = [key[0] if len(key) == 1 else key]
-            rows = keys_to_arrow(self.key_schema, given_key, nullable=True)
-            (encoded,) = sink.key_of(rows)
+            values = dict(zip(record.key, key, strict=True))
+            encoded_key = sink.plain_key([values[column.name] for column in key_columns])
+        if encoded_key is None:
+            keys = [key[0] if len(key) == 1 else key]
+            rows = keys_to_arrow(self.key_schema, keys, nullable=True)
+            (encoded_key,) = sink.key_of(rows)
         epoch = self.epoch
         for number in record.shards:
             shard = self._store.states.shard(record.rows, number)
-            if row := current(shard.get(encoded), epoch):
+            if row := current(shard.get(encoded_key), epoch):
                 return sink.decode_row(row)
         return None
 
@@ -291,20 +298,21 @@ class View:
 
     @property
     def key_schema(self) -> TableSchema:
-        """The columns of the key, to read keys by. Raises `UnsupportedSql` if no row can be had by
-        its key."""
+        """The columns of the key. Raises `UnsupportedSql` if no row can be read by its key."""
         record = self._record()
         return ViewKey(self.name, self._key_columns(record), record.key)
 
     def _key_columns(self, record: ViewRecord) -> tuple[Column, ...]:
         """The columns of the key, in the order of the view's."""
         columns = record.plan.columns
-        found = tuple(column for column in columns if column.name in record.key)
-        if len(found) in (0, len(columns)) or any(is_nested(column.type) for column in found):
+        key_columns = tuple(column for column in columns if column.name in record.key)
+        if len(key_columns) in (0, len(columns)) or any(
+            is_nested(column.type) for column in key_columns
+        ):
             raise UnsupportedSql(
                 f"view {self.name} has no key by which a single row can be read; scan the view"
             )
-        return found
+        return key_columns
 
     def __len__(self) -> int:
         return int(self.to_arrow().num_rows)
@@ -321,7 +329,7 @@ def read_together(views: list[View]) -> dict[str, pa.Table]:
 
 @contextmanager
 def _pinned(store: Reader, views: list[str]) -> Iterator[PinnedStore]:
-    """The store at one epoch, as it is or for as long as the block."""
+    """The store at one epoch: the pin itself, or a new pin for as long as the block."""
     if isinstance(store, PinnedStore):
         yield store
     else:

@@ -21,8 +21,8 @@ def test_progress_is_rewritten_in_place_and_cleared(monkeypatch: pytest.MonkeyPa
     line = ProgressLine("a.csv")
     line.show(10, 0.1)  # too early
     assert terminal.getvalue() == ""
-    line.shown -= 1
-    line.begun -= 2
+    line.last_shown -= 1
+    line.start -= 2
     line.show(1000, 0.5)
     assert terminal.getvalue().startswith("\ra.csv  [##########          ]  50%  1,000 rows  ")
     line.clear()
@@ -31,7 +31,7 @@ def test_progress_is_rewritten_in_place_and_cleared(monkeypatch: pytest.MonkeyPa
 
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]):
     line = ProgressLine("a.csv")
-    line.shown -= 1
+    line.last_shown -= 1
     line.show(1000, 0.5)
     line.clear()
     assert capsys.readouterr().err == ""

@@ -19,13 +19,13 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("tells_itself", "is_starting", "_was_told"):
+    for name in ("tells_itself", "is_starting", "_was_announced"):
         monkeypatch.setattr(starting, name, False)
 
 
 def start_twice() -> None:
     for _ in range(2):
-        with starting.told():
+        with starting.announcing():
             assert starting.is_starting
         assert not starting.is_starting
 
@@ -51,7 +51,7 @@ def test_nobody_is_told_who_does_not_watch_or_is_told_otherwise(
 ) -> None:
     start_twice()
     monkeypatch.setattr(starting, "tells_itself", True)
-    monkeypatch.setattr(starting, "_was_told", False)
+    monkeypatch.setattr(starting, "_was_announced", False)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     start_twice()
     assert terminal.getvalue() == ""

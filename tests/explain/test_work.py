@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everview.explain.measured import analyzed
+from everview.explain.measured import with_analysis
 from everview.explain.plan import as_text, explain
 from everview.explain.work import Analysis, OperatorWork
 from everview.plan.nodes import Node, Union
@@ -38,7 +38,7 @@ ANALYSIS = Analysis([3, 4, 9], {"orders": 1_500, "lines": 1}, OPERATORS)
 
 def shown(plan: Node, found: Analysis | None, **more: Any) -> list[str]:
     document = {"view": "dear", "status": "live", "epoch": 9, **explain(plan, KEY), **more}
-    text = as_text(analyzed(document, plan, found), 140)
+    text = as_text(with_analysis(document, plan, found), 140)
     return [line.rstrip() for line in text.splitlines()]
 
 
@@ -69,7 +69,7 @@ def test_every_operator_has_what_its_epochs_took_and_the_engine_s_nodes_have_not
 
 
 def test_the_document_has_it_as_plain_data() -> None:
-    document = analyzed(explain(TOP, KEY), TOP, ANALYSIS)
+    document = with_analysis(explain(TOP, KEY), TOP, ANALYSIS)
     assert json.loads(json.dumps(document)) == document
     assert document["analysis"]["epochs"] == [3, 4, 9]
     assert document["analysis"]["changes"] == 1_501

@@ -276,7 +276,7 @@ def test_a_lease_that_finds_no_room_for_its_file_is_store_full(
     monkeypatch.setattr(os, "open", full)
     with (
         pytest.raises(StoreFull, match=f"{WORK}.* No space left on device; make room"),
-        db.store.leases.held(WORK, 1.0, print),
+        db.store.leases.hold(WORK, 1.0, print),
     ):
         pass
 

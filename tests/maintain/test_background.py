@@ -97,7 +97,7 @@ def test_a_view_is_dropped_and_another_maintains_while_changes_never_cease(
             wait_for(lambda: maintainer.latest is not None)
             begun = time.monotonic()
             second.sql("DROP VIEW other")
-            with shop.store.leases.held(WORK, LONG, lambda _: None):
+            with shop.store.leases.hold(WORK, LONG, lambda _: None):
                 pass
             took = time.monotonic() - begun
             ended.set()

@@ -12,7 +12,7 @@ from everview.catalog import EPOCH, INTENT, UNSYNCED, VIEWS, Epoch, Unsynced
 from everview.maintain import recovery
 from everview.maintain.cut import time_now
 from everview.maintain.recovery import ahead_of_logs, recover, settle_if_quiet
-from everview.maintain.views import alone
+from everview.maintain.views import maintenance_paused
 from tests.records import a_view, record_of
 
 CHANGES = 5
@@ -36,7 +36,7 @@ def ends(db: ev.Database) -> dict[int, int]:
 
 def test_where_nothing_was_lost_nothing_is_recovered(db: ev.Database) -> None:
     before = record_of(db, "v")
-    with alone(db.store) as token:
+    with maintenance_paused(db.store) as token:
         assert recover(db.store, token) is None
     assert record_of(db, "v") == before
     assert db.store.catalog.epoch.number == 3
@@ -44,14 +44,14 @@ def test_where_nothing_was_lost_nothing_is_recovered(db: ev.Database) -> None:
 
 def test_after_a_crash_of_the_machine_all_views_begin_anew(db: ev.Database) -> None:
     db.store.catalog.write({UNSYNCED: Unsynced("an earlier boot")})
-    with alone(db.store) as token:
+    with maintenance_paused(db.store) as token:
         reason = recover(db.store, token)
     assert reason is not None
     assert "all views are loaded again" in reason
     assert (record_of(db, "v").status, record_of(db, "v").states) == ("new", {})
     assert db.store.catalog.epoch == Epoch(3, {}, db.store.catalog.epoch.time)
     assert db.store.catalog.get(INTENT) is None
-    with alone(db.store) as token:
+    with maintenance_paused(db.store) as token:
         assert recover(db.store, token) is None, "the crash is recovered from once"
 
 
@@ -59,7 +59,7 @@ def test_the_reason_names_changes_that_the_machine_lost(db: ev.Database) -> None
     end = ends(db)
     lost = Epoch(3, {"t": {**end, 1: end[1] + 2}})
     db.store.catalog.write({UNSYNCED: Unsynced("an earlier boot"), EPOCH: lost})
-    with alone(db.store) as token:
+    with maintenance_paused(db.store) as token:
         reason = recover(db.store, token)
     assert reason is not None
     assert f"table t, region 1: its log ends at change {end[1]}" in reason
@@ -84,7 +84,7 @@ def test_a_table_that_is_gone_has_no_log_to_be_ahead_of(db: ev.Database) -> None
 def test_state_is_settled_when_the_last_epoch_is_a_while_ago(
     db: ev.Database, seconds: float
 ) -> None:
-    with alone(db.store) as token:
+    with maintenance_paused(db.store) as token:
         db.store.states.begin(token)
         assert db.store.catalog.get(UNSYNCED) is not None
         epoch = db.store.catalog.epoch

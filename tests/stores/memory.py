@@ -78,7 +78,7 @@ from everview.stores.base import (
     change_schema,
 )
 from everview.stores.embedded.observers import Observers, ask, tell
-from everview.stores.work import KEPT, ShardWork, Tally, records
+from everview.stores.work import KEPT_EPOCHS, ShardWork, Tally, records
 
 Row = dict[str, Any]
 _STORES: dict[str, MemoryStore] = {}
@@ -361,7 +361,7 @@ class MemoryShard(Shard):
                 self.tasks = epoch, token, set()
             self.tasks[2].add(task)
 
-    def ended(self, epoch: int, token: int) -> int:
+    def ended_tasks(self, epoch: int, token: int) -> int:
         return len(self.tasks[2]) if self.tasks[:2] == (epoch, token) else 0
 
     def _newest(self) -> CountedState:
@@ -379,7 +379,7 @@ class MemoryShard(Shard):
             yield [row for _, row, _ in found], [count for _, _, count in found]
 
     def work(self) -> ShardWork:
-        took = b"".join(self.took[epoch] for epoch in sorted(self.took)[-KEPT:])
+        took = b"".join(self.took[epoch] for epoch in sorted(self.took)[-KEPT_EPOCHS:])
         return ShardWork(records(self.loaded)[0] if self.loaded else None, records(took))
 
     def size(self) -> tuple[int, int]:
@@ -444,7 +444,7 @@ class MemoryLeases(Leases):
         self._store.catalog.write({LEASE: LeaseRecord(token, True)}, token)
 
     @contextmanager
-    def held(self, role: str, seconds: float, waiting: Callable[[str], None]) -> Iterator[int]:
+    def hold(self, role: str, seconds: float, waiting: Callable[[str], None]) -> Iterator[int]:
         lock = self._locks.setdefault(role, threading.Lock())
         self._waiting[role] = self._waiting.get(role, 0) + 1
         try:
@@ -458,7 +458,7 @@ class MemoryLeases(Leases):
             lock.release()
 
     @contextmanager
-    def held_if_free(self, role: str) -> Iterator[int | None]:
+    def hold_if_free(self, role: str) -> Iterator[int | None]:
         lock = self._locks.setdefault(role, threading.Lock())
         is_mine = lock.acquire(blocking=False)
         try:

@@ -131,7 +131,7 @@ def test_tables_are_there_or_not_at_that_moment(store: Store) -> None:
 
 
 def test_a_token_that_is_not_the_newest_writes_nothing(store: Store) -> None:
-    with store.leases.held(WORK, 10.0, lambda holder: None) as token:
+    with store.leases.hold(WORK, 10.0, lambda holder: None) as token:
         store.catalog.write({EPOCH: Epoch(1)}, token)
         with pytest.raises(Superseded):
             store.catalog.write({EPOCH: Epoch(2)}, token - 1)

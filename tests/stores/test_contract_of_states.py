@@ -119,13 +119,13 @@ def test_an_output_is_handed_on_without_state(store: Store, shard: Shard) -> Non
 
 
 def test_tasks_note_their_end_once_for_an_epoch_and_token(shard: Shard) -> None:
-    assert shard.ended(2, 1) == 0
+    assert shard.ended_tasks(2, 1) == 0
     for task in (0, 3, 0):
         shard.note_end(2, 1, task)
-    assert shard.ended(2, 1) == 2
-    assert (shard.ended(2, 2), shard.ended(3, 1)) == (0, 0)
+    assert shard.ended_tasks(2, 1) == 2
+    assert (shard.ended_tasks(2, 2), shard.ended_tasks(3, 1)) == (0, 0)
     shard.note_end(3, 1, 7)
-    assert (shard.ended(2, 1), shard.ended(3, 1)) == (0, 1)
+    assert (shard.ended_tasks(2, 1), shard.ended_tasks(3, 1)) == (0, 1)
 
 
 def test_states_are_listed_and_dropped(store: Store, shard: Shard) -> None:
@@ -140,7 +140,7 @@ def test_states_are_listed_and_dropped(store: Store, shard: Shard) -> None:
 
 
 def test_what_a_crash_may_cost_is_noted_and_settled(store: Store, shard: Shard) -> None:
-    with store.leases.held(WORK, 10.0, lambda holder: None) as token:
+    with store.leases.hold(WORK, 10.0, lambda holder: None) as token:
         store.states.begin(token)
         shard.load(1, token, add(1))
         assert not store.states.is_suspect
@@ -153,23 +153,23 @@ def test_one_holds_the_lease_of_a_role_and_others_wait(store: Store) -> None:
     told: list[str] = []
 
     def second() -> None:
-        with store.leases.held(WORK, 60.0, told.append):
+        with store.leases.hold(WORK, 60.0, told.append):
             got.set()
 
-    with store.leases.held(WORK, 60.0, told.append) as token:
+    with store.leases.hold(WORK, 60.0, told.append) as token:
         assert token == store.leases.token
         waits = Thread(target=second)
         waits.start()
         while not store.leases.is_wanted(WORK):
             go.wait(0.01)
         assert not got.is_set()
-        with store.leases.held(RUN, 60.0, told.append) as other:
+        with store.leases.hold(RUN, 60.0, told.append) as other:
             assert other == token
-        with store.leases.held_if_free(WORK) as none:
+        with store.leases.hold_if_free(WORK) as none:
             assert none is None
     assert got.wait(10)
     waits.join()
-    with store.leases.held_if_free(WORK) as free:
+    with store.leases.hold_if_free(WORK) as free:
         assert free == token
     assert store.leases.is_fenced
 

@@ -30,7 +30,7 @@ from everview.catalog import EPOCH, Epoch
 from everview.errors import Superseded
 from everview.stores.embedded import EmbeddedStore
 store = EmbeddedStore(sys.argv[1])
-with store.leases.held("MAINTAINER", 60.0, lambda holder: None) as token:
+with store.leases.hold("MAINTAINER", 60.0, lambda holder: None) as token:
     print("held", token, flush=True)
     sys.stdin.readline()
     try:
@@ -45,7 +45,7 @@ from everview.catalog import EPOCH, Epoch
 from everview.errors import Superseded
 from everview.stores.embedded import EmbeddedStore
 store = EmbeddedStore(sys.argv[1])
-with store.leases.held("MAINTAINER", 60.0, lambda holder: None) as token:
+with store.leases.hold("MAINTAINER", 60.0, lambda holder: None) as token:
     def work(state):
         state.put_many([b"k"], [b"stale"])
         print("writing", flush=True)
@@ -64,7 +64,7 @@ import sys, threading, time
 from everview.stores.embedded import EmbeddedStore
 store = EmbeddedStore(sys.argv[1])
 def hold():
-    with store.leases.held("MAINTAINER", 60.0, lambda holder: None) as token:
+    with store.leases.hold("MAINTAINER", 60.0, lambda holder: None) as token:
         print("held", token, flush=True)
         time.sleep(60)
 threading.Thread(target=hold, daemon=True).start()
@@ -119,7 +119,7 @@ def test_threads_take_turns(store: EmbeddedStore) -> None:
 
     def work() -> None:
         for _ in range(20):
-            with store.leases.held(WORK, 60, quietly):
+            with store.leases.hold(WORK, 60, quietly):
                 inside.append(1)
                 most.append(len(inside))
                 time.sleep(0.001)
@@ -141,7 +141,7 @@ def test_a_killed_holder_loses_the_lease_at_once(store: EmbeddedStore) -> None:
         holder.kill()
         holder.wait()
         began = time.monotonic()
-        with store.leases.held(WORK, 60, quietly) as token:
+        with store.leases.hold(WORK, 60, quietly) as token:
             assert time.monotonic() - began < 1
             assert token == 1
 
@@ -161,7 +161,7 @@ def test_a_holder_that_beats_keeps_it_and_is_told_of(store: EmbeddedStore) -> No
 
     with child(HOLD, store) as holder:
         assert said(holder) == "held 1"
-        with pytest.raises(TookLong), store.leases.held(WORK, LEASE, waiting):
+        with pytest.raises(TookLong), store.leases.hold(WORK, LEASE, waiting):
             pass
         assert set(waits) == {f"process {holder.pid}"}
         assert holder.stdin is not None
@@ -176,7 +176,7 @@ def test_a_stopped_holder_is_superseded_and_then_writes_nothing(store: EmbeddedS
         assert said(stopped) == "held 1"
         os.kill(stopped.pid, signal.SIGSTOP)
         began = time.monotonic()
-        with store.leases.held(WORK, LEASE, quietly) as token:
+        with store.leases.hold(WORK, LEASE, quietly) as token:
             assert LEASE <= time.monotonic() - began < 3 * LEASE
             assert token == 2
             assert not store.leases.is_fenced
@@ -188,7 +188,7 @@ def test_a_stopped_holder_is_superseded_and_then_writes_nothing(store: EmbeddedS
             stopped.stdin.flush()
             assert said(stopped) == "superseded"
     assert store.catalog.get(EPOCH) == Epoch(7)
-    with store.leases.held(WORK, LEASE, quietly) as token:
+    with store.leases.hold(WORK, LEASE, quietly) as token:
         assert token == 2
         assert store.leases.is_fenced
 
@@ -199,7 +199,7 @@ def test_a_holder_stopped_in_the_middle_of_a_write_leaves_a_copy(store: Embedded
     with child(WRITE, store) as stopped:
         assert said(stopped) == "writing"
         os.kill(stopped.pid, signal.SIGSTOP)
-        with store.leases.held(WORK, LEASE, quietly) as token:
+        with store.leases.hold(WORK, LEASE, quietly) as token:
             state = store.states.fence("s", [0, 1], token)
             assert state != "s"
             assert [store.states.shard(state, number).get(b"k") for number in (0, 1)] == [
@@ -244,12 +244,12 @@ def forked() -> Iterator[None]:
 def test_a_child_forked_meanwhile_keeps_no_lock(store: EmbeddedStore) -> None:
     path = os.path.join(store.path, "lock")
     with ExitStack() as children:
-        with store.leases.held(WORK, 60.0, lambda holder: None) as first, locked(path):
+        with store.leases.hold(WORK, 60.0, lambda holder: None) as first, locked(path):
             children.enter_context(forked())
         with locked(path, 1.0):
             pass
         begun = time.monotonic()
-        with store.leases.held(WORK, LEASE, lambda holder: None) as second:
+        with store.leases.hold(WORK, LEASE, lambda holder: None) as second:
             assert time.monotonic() - begun < LEASE
         assert first == second, "nobody had to be superseded"
 

@@ -21,7 +21,7 @@ from everview.state import State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.shard import EmbeddedShard
 from everview.stores.embedded.state import ShardState
-from everview.stores.work import KEPT, ShardWork, Work
+from everview.stores.work import KEPT_EPOCHS, ShardWork, Work
 from tests.shards import empty, new_shard
 
 # LMDB takes keys of 511 bytes, of which long ones have a digest in the last 16; rows of bags have
@@ -386,10 +386,10 @@ def test_an_epoch_that_fails_does_not_count(shard: EmbeddedShard) -> None:
 def test_only_the_last_epochs_are_kept(shard: EmbeddedShard) -> None:
     empty(shard)
     shard.load(1, 1, telling(putting(b"k", b"", []), 1_000))
-    epochs = range(2, 2 * (KEPT + 5), 2)
+    epochs = range(2, 2 * (KEPT_EPOCHS + 5), 2)
     for epoch in epochs:
         shard.apply(epoch, 1, telling(putting(b"k", b"v", []), epoch))
-    assert [work[:2] for work in counts(shard)] == [(e, e) for e in epochs[-KEPT:]]
+    assert [work[:2] for work in counts(shard)] == [(e, e) for e in epochs[-KEPT_EPOCHS:]]
     load = shard.work().load
     assert load is not None
     assert load.rows_in == 1_000

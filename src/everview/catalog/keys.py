@@ -32,13 +32,13 @@ class Kind(Generic[R]):
         """The key of a name, whatever its case."""
         return Key(self.prefix + name.lower(), self)
 
-    def parsed(self, document: dict[str, Any]) -> R:
+    def parse(self, document: dict[str, Any]) -> R:
         return self.record.from_document(document)
 
 
 @dataclass(frozen=True)
 class Key(Generic[R]):
-    """The place of one record; `text` is the name of its document."""
+    """The key of one record; `text` is the name of its document."""
 
     text: str
     kind: Kind[R]

@@ -41,8 +41,8 @@ class Epoch:
 
     def without(self, tables: set[str]) -> Epoch:
         """The epoch of fewer tables."""
-        left = {table: p for table, p in self.positions.items() if table not in tables}
-        return replace(self, positions=left)
+        remaining = {table: p for table, p in self.positions.items() if table not in tables}
+        return replace(self, positions=remaining)
 
     def to_document(self) -> Document:
         positions = _positions_to_json(self.positions)
@@ -140,8 +140,8 @@ class ViewRecord:
 
     def stopped(self, epoch: int, positions: Positions, error: str) -> ViewRecord:
         """The view as it was at an epoch, with why it stays there; epoch 0: it was never loaded."""
-        own = {table: p for table, p in positions.items() if table in self.tables}
-        return replace(self, status=STOPPED, stopped_at=epoch, positions=own, error=error)
+        own_positions = {table: p for table, p in positions.items() if table in self.tables}
+        return replace(self, status=STOPPED, stopped_at=epoch, positions=own_positions, error=error)
 
     def to_document(self) -> Document:
         optional = {

@@ -1,4 +1,4 @@
-"""A view and its reads, put in order and held against the states of its tables."""
+"""A view and its reads, put in order and compared with the states of its tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Case:
 
     @cached_property
     def cuts(self) -> dict[int, Cut]:
-        """Of each epoch that was recorded, what it includes."""
+        """The cut of each recorded epoch."""
         return {commit.epoch: self.timeline.cut(commit) for commit in self.commits}
 
     @cached_property
@@ -55,16 +55,18 @@ class Case:
         return ([epochs] if epochs else []) + list(by_reader.values())
 
     @cached_property
-    def wrong(self) -> list[tuple[Read, Cut]]:
-        """The reads that are not what their epoch committed, with that, in order."""
+    def wrong_reads(self) -> list[tuple[Read, Cut]]:
+        """The reads that differ from the cut of their epoch, each with that cut, in order."""
         groups = [(g.cut, g.reads) for c in self.chains for g in c if g.cut is not None]
-        found: list[tuple[Read, Cut]] = []
+        wrong_reads: list[tuple[Read, Cut]] = []
         for name, evaluator in self.evaluators.items():
-            of_view = [(cut, _of(name, reads)) for cut, reads in groups]
-            cuts = [self._of_view(evaluator, cut) for cut, _ in of_view]
-            for (cut, reads), rows in zip(of_view, evaluator.each(cuts), strict=True):
-                found += [(read, cut) for read in reads if any(_differ(evaluator, read, rows))]
-        return found
+            view_groups = [(cut, _reads_of(name, reads)) for cut, reads in groups]
+            cuts = [self._of_view(evaluator, cut) for cut, _ in view_groups]
+            for (cut, reads), rows in zip(view_groups, evaluator.rows_at_each(cuts), strict=True):
+                wrong_reads += [
+                    (read, cut) for read in reads if any(_differ(evaluator, read, rows))
+                ]
+        return wrong_reads
 
     @cached_property
     def search(self) -> Search:
@@ -74,20 +76,20 @@ class Case:
         """Whether the reads are what the views are at a cut."""
         return not any(any(self.differ(read, cut)) for read in reads)
 
-    def wanted(self, read: Read, writes: Sequence[Write]) -> Rows:
-        """What a read should show if the tables had just the rows of these writes."""
+    def expected_rows(self, read: Read, writes: Sequence[Write]) -> Rows:
+        """The rows that a read should show if the tables had just the rows of these writes."""
         evaluator = self.evaluators[read.view.lower()]
-        return evaluator.wanted(read, evaluator.of_writes(writes))
+        return evaluator.expected_rows(read, evaluator.rows_of_writes(writes))
 
-    def wanted_at(self, read: Read, cut: Cut) -> Rows:
-        """What a read should show at a cut."""
+    def expected_rows_at(self, read: Read, cut: Cut) -> Rows:
+        """The rows that a read should show at a cut."""
         evaluator = self.evaluators[read.view.lower()]
-        return evaluator.wanted(read, evaluator.at(self._of_view(evaluator, cut)))
+        return evaluator.expected_rows(read, evaluator.at(self._of_view(evaluator, cut)))
 
     def differ(self, read: Read, cut: Cut) -> tuple[Rows, Rows]:
         """The rows that a read lacks of a cut, and that it has too many."""
         evaluator = self.evaluators[read.view.lower()]
-        return difference(evaluator.shown(read), self.wanted_at(read, cut))
+        return difference(evaluator.rows_read(read), self.expected_rows_at(read, cut))
 
     def impossible(self) -> Read | None:
         """A read that shows no state of the tables; raises `Undecided` if that can't be told.
@@ -95,24 +97,24 @@ class Case:
         States that were committed are tried first, and of many reads in doubt only some.
         """
         reads = list(self.doubtful_reads())
-        some = reads[:_SOME]
+        tried_reads = reads[:_SOME]
         (evaluator,) = self.evaluators.values()
         committed = [cut for cut in self.cuts.values() if self.timeline.is_reachable(cut)]
-        for rows in evaluator.each(committed):
-            some = [read for read in some if any(_differ(evaluator, read, rows))]
-        never = self.search.never_shown(some)
-        if not never and len(reads) > _SOME:
+        for rows in evaluator.rows_at_each(committed):
+            tried_reads = [read for read in tried_reads if any(_differ(evaluator, read, rows))]
+        impossible_reads = self.search.never_shown(tried_reads)
+        if not impossible_reads and len(reads) > _SOME:
             raise Undecided
-        return never[0] if never else None
+        return impossible_reads[0] if impossible_reads else None
 
     def cut_of(self, read: Read) -> Cut | None:
-        """What the epoch of a read includes, if that is known."""
+        """The cut of the epoch of a read, if that is known."""
         return None if read.epoch is None else self.cuts.get(read.epoch)
 
     def nearest(self, read: Read) -> Cut:
-        """The state to hold a read against that shows none: its epoch's, or the final one."""
-        known = self.cut_of(read)
-        return self.timeline.end if known is None else known
+        """The state to compare with a read that shows none: its epoch's, or the final one."""
+        committed = self.cut_of(read)
+        return self.timeline.end if committed is None else committed
 
     def last_reads(self) -> Iterable[Read]:
         """The reads of the last state: of the newest epoch, or the one that ended last."""
@@ -123,29 +125,31 @@ class Case:
 
     def doubtful_reads(self) -> Iterator[Read]:
         """The reads that are not known to show a state; equal ones once."""
-        wrong = {id(read) for read, _ in self.wrong}
-        seen = set()
+        wrong_ids = {id(read) for read, _ in self.wrong_reads}
+        identities = set()
         for chain in self.chains:
             for group in chain:
                 is_state = group.cut is not None and self.timeline.is_reachable(group.cut)
                 for read in group.reads:
-                    if is_state and id(read) not in wrong:
+                    if is_state and id(read) not in wrong_ids:
                         continue
-                    shown = self.evaluators[read.view.lower()].shown(read)
-                    identity = (read.view.lower(), read.key, frozenset(shown.items()))
-                    if identity not in seen:
-                        seen.add(identity)
+                    rows = self.evaluators[read.view.lower()].rows_read(read)
+                    identity = (read.view.lower(), read.key, frozenset(rows.items()))
+                    if identity not in identities:
+                        identities.add(identity)
                         yield read
 
     def states(self) -> Iterator[list[Group]]:
         """The states of the view, in order: those read and those committed."""
-        read = {group.reads[0].epoch for chain in self.chains for group in chain}
-        unread = [(e, Group((), cut)) for e, cut in self.cuts.items() if e not in read]
+        read_epochs = {group.reads[0].epoch for chain in self.chains for group in chain}
+        unread_states = [
+            (e, Group((), cut)) for e, cut in self.cuts.items() if e not in read_epochs
+        ]
         for chain in self.chains:
             if chain[0].reads[0].epoch is None:
                 yield chain
             else:
-                groups = unread + [(group.reads[0].epoch, group) for group in chain]
+                groups = unread_states + [(group.reads[0].epoch, group) for group in chain]
                 yield [group for _, group in sorted(groups, key=lambda pair: pair[0] or 0)]
 
     def records(self) -> list[Key]:
@@ -153,22 +157,22 @@ class Case:
         (evaluator,) = self.evaluators.values()
         if not evaluator.key:
             return []
-        rows = (row for read in self.reads for row in evaluator.shown(read))
+        rows = (row for read in self.reads for row in evaluator.rows_read(read))
         keys = [evaluator.record_of(read.key) for read in self.reads if read.key is not None]
         return list(dict.fromkeys([*keys, *map(evaluator.record, rows)]))
 
     def of_record(self, record: Key) -> Case:
-        """The same for one record: of every read that shows it, its rows."""
+        """The case of one record: its rows in every read that shows it."""
         (evaluator,) = self.evaluators.values()
         reads = []
         for read in self.reads:
             if read.key is None or evaluator.record_of(read.key) == record:
-                rows = evaluator.of_record(record, evaluator.shown(read)).elements()
+                rows = evaluator.rows_of_record(record, evaluator.rows_read(read)).elements()
                 reads.append(replace(read, key=record, rows=tuple(map(dict, rows))))
         return replace(self, reads=tuple(reads))
 
     def smaller(self, writes: Sequence[Write], reads: Sequence[Read]) -> Case:
-        """The same with some of the writes and reads."""
+        """The case with fewer writes and reads."""
         history = History(list(writes), list(reads), self.commits)
         definitions = [evaluator.definition for evaluator in self.evaluators.values()]
         cases = [case_of(view, history, self.schemas, self.bound) for view in definitions]
@@ -201,7 +205,7 @@ def case_of(view: Definition, history: History, schemas: Schemas, bound: int) ->
     else:
         evaluator = FunctionEvaluator(view, view.query, history)
     name = view.name.lower()
-    reads = tuple(_of(name, history.reads))
+    reads = tuple(_reads_of(name, history.reads))
     return Case(view.name, history, {name: evaluator}, evaluator.timeline, reads, schemas, bound)
 
 
@@ -215,9 +219,9 @@ def together(cases: Sequence[Case]) -> Case:
     return replace(cases[0], name="", evaluators=evaluators, timeline=timeline, reads=reads)
 
 
-def _of(view: str, reads: Iterable[Read]) -> list[Read]:
+def _reads_of(view: str, reads: Iterable[Read]) -> list[Read]:
     return [read for read in reads if read.view.lower() == view]
 
 
 def _differ(evaluator: Evaluator, read: Read, rows: Rows) -> tuple[Rows, Rows]:
-    return difference(evaluator.shown(read), evaluator.wanted(read, rows))
+    return difference(evaluator.rows_read(read), evaluator.expected_rows(read, rows))

@@ -28,16 +28,18 @@ _MOST_ROWS = 1_000_000
 _MOST_CUTS = 256
 
 
-def schemas_of(history: History, known: Mapping[str, TableSchema]) -> Schemas:
+def schemas_of(history: History, table_schemas: Mapping[str, TableSchema]) -> Schemas:
     """The columns of all tables: as they are known, or as the rows that were written have them."""
-    found: dict[str, TableSchema | pa.Schema] = {}
+    schemas: dict[str, TableSchema | pa.Schema] = {}
     columns: defaultdict[str, defaultdict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for write in history.writes:
         for name, value in (write.row or {}).items():
             columns[write.table.lower()][name].append(value)
     for table, values in columns.items():
-        found[table] = pa.schema([(n, _type_of(table, n, given)) for n, given in values.items()])
-    return found | {name.lower(): schema for name, schema in known.items()}
+        schemas[table] = pa.schema(
+            [(n, _type_of(table, n, column_values)) for n, column_values in values.items()]
+        )
+    return schemas | {name.lower(): schema for name, schema in table_schemas.items()}
 
 
 class SqlEvaluator(Evaluator):
@@ -51,11 +53,11 @@ class SqlEvaluator(Evaluator):
     def __init__(
         self, definition: Definition, sql: str, history: History, schemas: Schemas
     ) -> None:
-        parsed = _parsed(definition.name, sql)
-        tables = _tables(parsed)
+        tree = _parse(definition.name, sql)
+        tables = _tables(tree)
         super().__init__(definition, Timeline(history, tables))
         self._contents = Contents(self.timeline)
-        self._last_shown: tuple[Read, Rows] | None = None
+        self._last_rows_read: tuple[Read, Rows] | None = None
         self._numbers: dict[tuple[str, int, int], int] = {}
         self._columns: dict[str, list[str]] = {}
         self._connection = _connect()
@@ -67,7 +69,7 @@ class SqlEvaluator(Evaluator):
                 )
             writes = [w for w in history.writes if w.table.lower() == table and w.row is not None]
             self._store(table, writes, schemas[table])
-        self._query = _with_types(parsed.sql(dialect="duckdb"), definition.types)
+        self._query = _with_types(tree.sql(dialect="duckdb"), definition.types)
         self._keep([], 0)
         schema = self._run(self._at("0")).schema
         self._names = [name.lower() for name in schema.names]
@@ -82,38 +84,40 @@ class SqlEvaluator(Evaluator):
     def _store(self, table: str, writes: list[Write], schema: TableSchema | pa.Schema) -> None:
         rows = [dict(write.row or {}) for write in writes]
         if isinstance(schema, TableSchema):
-            stored = documents_to_arrow(schema, rows)
+            table_rows = documents_to_arrow(schema, rows)
         else:
-            stored = pa.Table.from_pylist(rows, schema)
-        stored = stored.select(self.definition.columns.get(table, stored.column_names))
-        self._columns[table] = stored.column_names
+            table_rows = pa.Table.from_pylist(rows, schema)
+        table_rows = table_rows.select(self.definition.columns.get(table, table_rows.column_names))
+        self._columns[table] = table_rows.column_names
         self._numbers.update({write.place: n for n, write in enumerate(writes)})
-        stored = stored.cast(pa.schema([_without_zone(field) for field in stored.schema]))
-        numbered = stored.append_column("#", pa.array(range(len(rows)), pa.int64()))
-        self._connection.register("given", numbered)
-        self._connection.execute(f"CREATE TABLE {_quoted('all ' + table)} AS SELECT * FROM given")
+        table_rows = table_rows.cast(
+            pa.schema([_without_zone(field) for field in table_rows.schema])
+        )
+        numbered = table_rows.append_column("#", pa.array(range(len(rows)), pa.int64()))
+        self._connection.register("written", numbered)
+        self._connection.execute(f"CREATE TABLE {_quoted('all ' + table)} AS SELECT * FROM written")
 
-    def each(self, cuts: Sequence[Cut]) -> Iterator[Rows]:
+    def rows_at_each(self, cuts: Sequence[Cut]) -> Iterator[Rows]:
         done = 0
         while done < len(cuts):
             most = max(1, min(_MOST_CUTS, _MOST_ROWS // (len(self._contents.live) + 1)))
-            some = cuts[done : done + most]
-            done += len(some)
-            self._load(some)
+            some_cuts = cuts[done : done + most]
+            done += len(some_cuts)
+            self._load(some_cuts)
             if self._in_one:
-                yield from self._in_one_query(len(some))
+                yield from self._in_one_query(len(some_cuts))
             else:
-                for at in range(len(some)):
+                for at in range(len(some_cuts)):
                     yield Counter(self._rows(self._run(self._at(str(at)))))
 
-    def of_writes(self, writes: Sequence[Write]) -> Rows:
+    def rows_of_writes(self, writes: Sequence[Write]) -> Rows:
         self._keep([(write, 0, 1) for write in writes if write.row is not None], 1)
         return Counter(self._rows(self._run(self._at("0"))))
 
-    def shown(self, read: Read) -> Rows:
-        if self._last_shown is not None and self._last_shown[0] is read:
-            return self._last_shown[1]
-        found: Rows = Counter()
+    def rows_read(self, read: Read) -> Rows:
+        if self._last_rows_read is not None and self._last_rows_read[0] is read:
+            return self._last_rows_read[1]
+        rows: Rows = Counter()
         for row in read.rows:
             cells = {name.lower(): value for name, value in row.items()}
             if cells.keys() != set(self._names):
@@ -121,9 +125,9 @@ class SqlEvaluator(Evaluator):
                     f"a read of view {read.view} has the columns {', '.join(row)}; its query gives "
                     f"{', '.join(self._names)}. Name the query's columns with AS"
                 )
-            found[tuple((name, self.cell(name, cells[name])) for name in self._names)] += 1
-        self._last_shown = (read, found)  # searches hold one read against many cuts
-        return found
+            rows[tuple((name, self.cell(name, cells[name])) for name in self._names)] += 1
+        self._last_rows_read = (read, rows)  # searches compare one read with many cuts
+        return rows
 
     def cell(self, column: str, value: object) -> object:
         if column in self._timestamps and isinstance(value, str):
@@ -131,22 +135,24 @@ class SqlEvaluator(Evaluator):
         return cell(value, column in self._numeric)
 
     def _load(self, cuts: Sequence[Cut]) -> None:
-        """Keep the rows of all these cuts, each with the first and last it is in."""
-        began: dict[tuple[str, int, int], int] = {}
+        """Keep the rows of all these cuts, each with its first and last cut."""
+        first_cuts: dict[tuple[str, int, int], int] = {}
         lives = []
         for at, cut in enumerate(cuts):
-            for gone, come in self._contents.move(cut):
-                if at and gone is not None:
-                    lives.append((gone, began.pop(gone.place, 0), at))
-                if at and come is not None:
-                    began[come.place] = at
+            for removed, added in self._contents.move(cut):
+                if at and removed is not None:
+                    lives.append((removed, first_cuts.pop(removed.place, 0), at))
+                if at and added is not None:
+                    first_cuts[added.place] = at
             if not at:
-                began = {write.place: 0 for write in self._contents.live.values()}
-        lives += [(write, began[write.place], len(cuts)) for write in self._contents.live.values()]
+                first_cuts = {write.place: 0 for write in self._contents.live.values()}
+        lives += [
+            (write, first_cuts[write.place], len(cuts)) for write in self._contents.live.values()
+        ]
         self._keep(lives, len(cuts))
 
     def _keep(self, lives: list[tuple[Write, int, int]], cuts: int) -> None:
-        """Have the tables hold these rows, each at first <= cut < last."""
+        """Give the tables these rows, each at first <= cut < last."""
         places = [(w.table.lower(), self._numbers[w.place], a, b) for w, a, b in lives if a < b]
         tables, *numbers = zip(*places, strict=True) if places else ((), (), (), ())
         columns = {"table": pa.array(tables, pa.string())}
@@ -162,10 +168,10 @@ class SqlEvaluator(Evaluator):
             )
 
     def _in_one_query(self, cuts: int) -> Iterator[Rows]:
-        found = self._run(f"SELECT cuts.at, q.* FROM cuts, LATERAL ({self._at('cuts.at')}) q")
+        result = self._run(f"SELECT cuts.at, q.* FROM cuts, LATERAL ({self._at('cuts.at')}) q")
         by_cut: defaultdict[int, Rows] = defaultdict(Counter)
-        rows = self._rows(found.select(range(1, found.num_columns)))
-        for at, row in zip(found.column(0).to_pylist(), rows, strict=True):
+        rows = self._rows(result.select(range(1, result.num_columns)))
+        for at, row in zip(result.column(0).to_pylist(), rows, strict=True):
             by_cut[at][row] += 1
         return (by_cut[at] for at in range(cuts))
 
@@ -184,10 +190,10 @@ class SqlEvaluator(Evaluator):
         )
         return f"WITH {tables} SELECT * FROM ({self._query})"
 
-    def _rows(self, found: pa.Table) -> Iterator[tuple[tuple[str, Any], ...]]:
+    def _rows(self, table: pa.Table) -> Iterator[tuple[tuple[str, Any], ...]]:
         columns = [
             [(name, cell(value)) for value in column.to_pylist()]
-            for name, column in zip(self._names, found.columns, strict=True)
+            for name, column in zip(self._names, table.columns, strict=True)
         ]
         return zip(*columns, strict=True)
 
@@ -218,7 +224,7 @@ def _connect() -> Any:
     return duckdb.connect(config={"autoinstall_known_extensions": "false"})
 
 
-def _parsed(view: str, sql: str) -> exp.Expr:
+def _parse(view: str, sql: str) -> exp.Expr:
     try:
         return sqlglot.parse_one(sql, read="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -226,16 +232,16 @@ def _parsed(view: str, sql: str) -> exp.Expr:
 
 
 def _tables(query: exp.Expr) -> set[str]:
-    named = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
-    return {table.name.lower() for table in query.find_all(exp.Table)} - named
+    cte_names = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
+    return {table.name.lower() for table in query.find_all(exp.Table)} - cte_names
 
 
 def _with_types(query: str, types: Mapping[str, str]) -> str:
     if not types:
         return query
     columns = {_quoted(name): type for name, type in types.items()}
-    cast = ", ".join(f"CAST({name} AS {type}) AS {name}" for name, type in columns.items())
-    return f"SELECT {cast} FROM ({query})"
+    casts = ", ".join(f"CAST({name} AS {type}) AS {name}" for name, type in columns.items())
+    return f"SELECT {casts} FROM ({query})"
 
 
 def _type_of(table: str, column: str, values: list[Any]) -> pa.DataType:

@@ -14,7 +14,7 @@ from everview.errors import InvalidHistory
 
 Tables = Mapping[str, Sequence[Document]]
 Function = Callable[[Tables], Iterable[Document]]
-_KEPT = 4_096
+_MOST_KEPT_CUTS = 4_096
 
 
 @dataclass(frozen=True)
@@ -42,41 +42,41 @@ class Evaluator(ABC):
         self.definition = definition
         self.timeline = timeline
         self.key = tuple(name.lower() for name in definition.key)
-        self._kept: dict[Cut, Rows] = {}
+        self._rows_at: dict[Cut, Rows] = {}
 
     @abstractmethod
-    def each(self, cuts: Sequence[Cut]) -> Iterator[Rows]:
+    def rows_at_each(self, cuts: Sequence[Cut]) -> Iterator[Rows]:
         """The view's rows at one cut after the other."""
 
     @abstractmethod
-    def of_writes(self, writes: Sequence[Write]) -> Rows:
+    def rows_of_writes(self, writes: Sequence[Write]) -> Rows:
         """The view's rows if the tables had just the rows of these writes."""
 
     @abstractmethod
-    def shown(self, read: Read) -> Rows:
+    def rows_read(self, read: Read) -> Rows:
         """The rows of a read, to compare."""
 
     def at(self, cut: Cut) -> Rows:
         """The view's rows at a cut."""
         self.prepare([cut])
-        return self._kept[cut]
+        return self._rows_at[cut]
 
     def prepare(self, cuts: Sequence[Cut]) -> None:
-        """Evaluate cuts that are asked for next, if the first is not known; at once, and with some
-        that follow them."""
-        if cuts[0] in self._kept:
+        """Evaluate cuts that are needed next, together with some that follow them, if the first is
+        not evaluated yet."""
+        if cuts[0] in self._rows_at:
             return
-        if len(self._kept) > _KEPT:
-            self._kept.clear()
+        if len(self._rows_at) > _MOST_KEPT_CUTS:
+            self._rows_at.clear()
         cuts = self._with_next(cuts[: self.at_once])
-        new = [cut for cut in cuts if cut not in self._kept]
-        self._kept.update(zip(new, self.each(new), strict=True))
+        new = [cut for cut in cuts if cut not in self._rows_at]
+        self._rows_at.update(zip(new, self.rows_at_each(new), strict=True))
 
-    def wanted(self, read: Read, rows: Rows) -> Rows:
-        """What of the view's rows a read should show."""
-        return rows if read.key is None else self.of_record(self.record_of(read.key), rows)
+    def expected_rows(self, read: Read, rows: Rows) -> Rows:
+        """Those of the view's rows that a read should show."""
+        return rows if read.key is None else self.rows_of_record(self.record_of(read.key), rows)
 
-    def of_record(self, record: Key, rows: Rows) -> Rows:
+    def rows_of_record(self, record: Key, rows: Rows) -> Rows:
         return Counter({row: n for row, n in rows.items() if self.record(row) == record})
 
     def record(self, row: Row) -> Key:
@@ -98,14 +98,14 @@ class Evaluator(ABC):
         return cell(value)
 
     def _with_next(self, cuts: Sequence[Cut]) -> list[Cut]:
-        found = dict.fromkeys(cuts)
-        waiting = deque(cuts)
-        while waiting and len(found) < self.at_once:
-            for further in self.timeline.after(waiting.popleft()):
-                if further not in found:
-                    found[further] = None
-                    waiting.append(further)
-        return list(found)
+        selected = dict.fromkeys(cuts)
+        queue = deque(cuts)
+        while queue and len(selected) < self.at_once:
+            for next_cut in self.timeline.after(queue.popleft()):
+                if next_cut not in selected:
+                    selected[next_cut] = None
+                    queue.append(next_cut)
+        return list(selected)
 
 
 class FunctionEvaluator(Evaluator):
@@ -117,18 +117,18 @@ class FunctionEvaluator(Evaluator):
         self._function = function
         self._contents = Contents(self.timeline)
 
-    def each(self, cuts: Sequence[Cut]) -> Iterator[Rows]:
+    def rows_at_each(self, cuts: Sequence[Cut]) -> Iterator[Rows]:
         for cut in cuts:
             for _ in self._contents.move(cut):
                 pass
-            yield self.of_writes(list(self._contents.live.values()))
+            yield self.rows_of_writes(list(self._contents.live.values()))
 
-    def of_writes(self, writes: Sequence[Write]) -> Rows:
+    def rows_of_writes(self, writes: Sequence[Write]) -> Rows:
         tables: dict[str, list[Document]] = {table: [] for table in self._tables}
         for write in writes:
             if write.row is not None:
                 tables[write.table.lower()].append(write.row)
         return rows_of(self._function(tables))
 
-    def shown(self, read: Read) -> Rows:
+    def rows_read(self, read: Read) -> Rows:
         return rows_of(read.rows)

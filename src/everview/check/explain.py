@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from everview.check.case import Case
 from everview.check.fewest import by_relevance, fewest, live_writes
-from everview.check.findings import Shown
+from everview.check.findings import CheckedRead
 from everview.check.history import Key, Read, Write
 from everview.check.rows import difference
 from everview.check.timeline import Cut, below
@@ -24,49 +24,60 @@ class Explanation:
     writes: Sequence[Write] = ()
 
 
-def explain(case: Case, shown: Shown, cut: Cut, kept: Sequence[Write]) -> Explanation:
-    """Why a read may differ from a cut, of which these are the writes that matter: it shows another
-    epoch; a write was lost, or applied twice; its unexpected rows are those of another epoch."""
-    made = _made_elsewhere(case, shown)
-    sequences = {(write.table, write.key): write.sequence for write in made.writes}
-    since = [
+def explain(
+    case: Case, checked_read: CheckedRead, cut: Cut, relevant_writes: Sequence[Write]
+) -> Explanation:
+    """Why a read may differ from a cut: it shows another epoch; a write was lost, or applied twice;
+    its unexpected rows are those of another epoch."""
+    origin = _origin_of_unexpected(case, checked_read)
+    sequences = {(write.table, write.key): write.sequence for write in origin.writes}
+    later_writes = [
         write
         for write in case.timeline.included(cut)
         if write.sequence >= sequences.get((write.table, write.key), write.sequence + 1)
     ]
-    for epoch, other in _epochs_around(case, shown.read):
-        if case.shows(other, [shown.read]):
-            return Explanation(f"it shows epoch {epoch}", [*made.writes, *since])
-    places = {write.place for write in kept}
-    context = [*kept, *(write for write in live_writes(since) if write.place not in places)]
-    as_shown = case.wanted(shown.read, context) - shown.missing + shown.unexpected
+    for epoch, other_cut in _epochs_around(case, checked_read.read):
+        if case.shows(other_cut, [checked_read.read]):
+            return Explanation(f"it shows epoch {epoch}", [*origin.writes, *later_writes])
+    places = {write.place for write in relevant_writes}
+    context = [
+        *relevant_writes,
+        *(write for write in live_writes(later_writes) if write.place not in places),
+    ]
+    rows = (
+        case.expected_rows(checked_read.read, context)
+        - checked_read.missing
+        + checked_read.unexpected
+    )
     for variant, explanation in _variants(case, cut, context):
-        if not any(difference(as_shown, case.wanted(shown.read, variant))):
+        if not any(difference(rows, case.expected_rows(checked_read.read, variant))):
             return Explanation(explanation.hint, [*context, *explanation.writes])
-    if kept or made.hint:
-        return Explanation(made.hint, [*made.writes, *since])
+    if relevant_writes or origin.hint:
+        return Explanation(origin.hint, [*origin.writes, *later_writes])
     return Explanation("no one write explains it; these are new in it", _new_in(case, cut))
 
 
 def _new_in(case: Case, cut: Cut) -> list[Write]:
     """The writes of a cut that the epoch before it does not have."""
-    earlier = [other for other in case.cuts.values() if other != cut and below(other, cut)]
-    before = max(earlier, key=sum, default=case.timeline.start)
+    cuts_before = [other for other in case.cuts.values() if other != cut and below(other, cut)]
+    before = max(cuts_before, key=sum, default=case.timeline.start)
     counts = zip(case.timeline.writes, before, cut, strict=True)
     return [write for writes, start, end in counts for write in writes[start:end]]
 
 
-def _made_elsewhere(case: Case, shown: Shown) -> Explanation:
+def _origin_of_unexpected(case: Case, checked_read: CheckedRead) -> Explanation:
     """The closest epoch that has the unexpected rows, and the writes that make them there."""
-    if not shown.unexpected:
+    if not checked_read.unexpected:
         return Explanation()
 
     def makes_them(writes: Sequence[Write]) -> bool:
-        return shown.unexpected <= case.wanted(shown.read, writes)
+        return checked_read.unexpected <= case.expected_rows(checked_read.read, writes)
 
-    for epoch, other in _epochs_around(case, shown.read):
-        if shown.unexpected <= case.wanted_at(shown.read, other):
-            live = by_relevance(live_writes(case.timeline.included(other)), shown.unexpected)
+    for epoch, other_cut in _epochs_around(case, checked_read.read):
+        if checked_read.unexpected <= case.expected_rows_at(checked_read.read, other_cut):
+            live = by_relevance(
+                live_writes(case.timeline.included(other_cut)), checked_read.unexpected
+            )
             writes = fewest(live, makes_them)
             return Explanation(f"what is unexpected is in epoch {epoch}", writes)
     return Explanation()
@@ -75,7 +86,7 @@ def _made_elsewhere(case: Case, shown: Shown) -> Explanation:
 def _epochs_around(case: Case, read: Read) -> list[tuple[int, Cut]]:
     """The epochs closest to that of a read, with their cuts."""
     epochs = [(epoch, cut) for epoch, cut in case.cuts.items() if epoch != read.epoch]
-    return sorted(epochs, key=lambda found: abs(found[0] - (read.epoch or 0)))[:_EPOCHS]
+    return sorted(epochs, key=lambda pair: abs(pair[0] - (read.epoch or 0)))[:_EPOCHS]
 
 
 def _variants(
@@ -87,14 +98,14 @@ def _variants(
         name = f"{write.table} {write.region}/{write.sequence}"
         yield [*others, *before], Explanation(f"as if {name} was lost", [*before, write])
         if write.row is not None:
-            twice = [*others, write, write]
-            yield twice, Explanation(f"as if {name} was applied twice", [write])
+            repeated = [*others, write, write]
+            yield repeated, Explanation(f"as if {name} was applied twice", [write])
 
 
 def _newest(case: Case, cut: Cut) -> list[tuple[Write, list[Write]]]:
     """The last writes of records in a cut, each with the one before it if there is one; those that
     the history started with come last."""
-    found = []
+    ranked = []
     for writes, start, count in zip(case.timeline.writes, case.timeline.start, cut, strict=True):
         last: dict[Key, int] = {}
         for place in range(count - 1, -1, -1):
@@ -104,6 +115,6 @@ def _newest(case: Case, cut: Cut) -> list[tuple[Write, list[Write]]]:
         for key, place in last.items():
             before = next((w for w in reversed(writes[:place]) if w.key == key), None)
             rank = (place < start, count - place)
-            found.append((rank, writes[place], [] if before is None else [before]))
-    found.sort(key=lambda one: one[0])
-    return [(write, before) for _, write, before in found[:_VARIANTS]]
+            ranked.append((rank, writes[place], [] if before is None else [before]))
+    ranked.sort(key=lambda entry: entry[0])
+    return [(write, before) for _, write, before in ranked[:_VARIANTS]]

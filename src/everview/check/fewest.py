@@ -1,4 +1,4 @@
-"""Leaving out what is not needed: greedy, many at once and then fewer, and not for ever."""
+"""Leaving out what is not needed: greedily, many at once and then fewer, with a limit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 _TRIALS = 300
 
 
-def fewest(items: list[T], still: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Few of the items for which it is still so."""
+def fewest(items: list[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T]:
+    """Few of the items that are still enough."""
     size, trials = max(1, len(items) // 2), 0
     while size and trials < _TRIALS:
         start = 0
         while start < len(items) and trials < _TRIALS:
             rest = items[:start] + items[start + size :]
             trials += 1
-            if still(rest):
+            if is_enough(rest):
                 items = rest
             else:
                 start += size
@@ -35,6 +35,6 @@ def live_writes(writes: Iterable[Write]) -> list[Write]:
 
 
 def by_relevance(writes: list[Write], rows: Iterable[Row]) -> list[Write]:
-    """Those that share no value with the rows first, for they can go together."""
+    """The writes, those that share no value with the rows first: they can be left out together."""
     cells = {value for row in rows for _, value in row}
     return sorted(writes, key=lambda write: not cells.isdisjoint((write.row or {}).values()))

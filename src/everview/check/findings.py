@@ -24,7 +24,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True)
-class Shown:
+class CheckedRead:
     """A read, and how it differs from what it should have shown."""
 
     read: Read
@@ -38,7 +38,7 @@ class Counterexample:
 
     reason: str
     writes: tuple[Write, ...] = ()
-    reads: tuple[Shown, ...] = ()
+    reads: tuple[CheckedRead, ...] = ()
     commits: tuple[Commit, ...] = ()
     hint: str = ""
 
@@ -68,19 +68,19 @@ class Verdict:
     @property
     def level(self) -> Level:
         """The highest level that holds, with all before it."""
-        reached = Level.NONE
+        highest = Level.NONE
         for finding in self.findings:
             if not finding.holds:
                 break
-            reached = finding.level
-        return reached
+            highest = finding.level
+        return highest
 
     def holds(self, level: Level) -> bool | None:
         """Whether the view has reached a level; None if that can't be decided."""
-        found = [finding.holds for finding in self.findings if finding.level <= level]
-        return False if False in found else None if None in found else True
+        outcomes = [finding.holds for finding in self.findings if finding.level <= level]
+        return False if False in outcomes else None if None in outcomes else True
 
     def counterexample(self, level: Level) -> Counterexample | None:
         """The smallest one against a level, if possible one that has writes."""
-        found = [f.counterexample for f in self.findings if f.level <= level]
-        return min((c for c in found if c), key=lambda c: (not c.writes, c.size), default=None)
+        examples = [f.counterexample for f in self.findings if f.level <= level]
+        return min((c for c in examples if c), key=lambda c: (not c.writes, c.size), default=None)

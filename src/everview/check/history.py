@@ -86,8 +86,8 @@ class History:
                 try:
                     history._add(document)
                 except (KeyError, TypeError, ValueError) as error:
-                    what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-                    raise InvalidHistory(f"{place}: {what}; {_FORMAT}") from None
+                    reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+                    raise InvalidHistory(f"{place}: {reason}; {_FORMAT}") from None
         return history
 
     def _add(self, document: dict[str, Any]) -> None:
@@ -117,8 +117,8 @@ class History:
             )
         elif "committed" in document:
             positions = {
-                table: {int(region): _of(int, of, region) for region in of}
-                for table, of in _of(dict, document, "positions").items()
+                table: {int(region): _of(int, regions, region) for region in regions}
+                for table, regions in _of(dict, document, "positions").items()
             }
             self.commits.append(Commit(_of(int, document, "committed"), positions))
         else:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from everview.check.case import Case, case_of, together
 from everview.check.duck import schemas_of
 from everview.check.evaluate import Definition
-from everview.check.findings import Counterexample, Finding, Level, Shown, Verdict
+from everview.check.findings import CheckedRead, Counterexample, Finding, Level, Verdict
 from everview.check.history import History, Read
 from everview.check.search import Undecided
 from everview.check.shrink import smallest_difference, smallest_disorder
@@ -49,13 +49,13 @@ def check_history(
     states that a search may look at. Raises `InvalidHistory` for what can't be checked.
     """
     history.validate()
-    read = {read.view.lower() for read in history.reads}
+    read_views = {read.view.lower() for read in history.reads}
     views = list(views)
     for view in views:
-        if view.name.lower() not in read:
+        if view.name.lower() not in read_views:
             raise InvalidHistory(
                 f"the history has no reads of view {view.name}; it has reads of "
-                f"{', '.join(sorted(read)) or 'no view at all'}"
+                f"{', '.join(sorted(read_views)) or 'no view at all'}"
             )
     columns = schemas_of(history, schemas or {})
     cases = [case_of(view, history, columns, bound) for view in views]
@@ -87,14 +87,14 @@ def _converged(case: Case) -> Finding:
     for read in case.last_reads():
         if case.shows(case.timeline.end, [read]):
             continue
-        why = "the last state read is not the view over the final tables"
+        reason = "the last state read is not the view over the final tables"
         if case.cut_of(read) not in (None, case.timeline.end):
-            why += (
+            reason += (
                 f": epoch {read.epoch} does not include all writes, which were forgotten, or the "
                 "history ends too early"
             )
-        example = smallest_difference(case, read, case.timeline.end, why)
-        return Finding(Level.CONVERGENCE, False, why, example)
+        example = smallest_difference(case, read, case.timeline.end, reason)
+        return Finding(Level.CONVERGENCE, False, reason, example)
     return Finding(Level.CONVERGENCE, True)
 
 
@@ -105,32 +105,32 @@ def _all_valid(case: Case) -> Finding:
         return Finding(Level.WEAK, None, _MANY)
     if read is None:
         return Finding(Level.WEAK, True)
-    why = "a read shows a state that the tables never had"
-    example = smallest_difference(case, read, case.nearest(read), why)
-    return Finding(Level.WEAK, False, why, example)
+    reason = "a read shows a state that the tables never had"
+    example = smallest_difference(case, read, case.nearest(read), reason)
+    return Finding(Level.WEAK, False, reason, example)
 
 
 def _in_order(case: Case) -> Finding:
-    broken = _commits_backwards(case) or _reads_backwards(case.reads)
-    if broken:
-        return Finding(Level.STRONG, False, broken.reason, broken)
-    for read, cut in case.wrong:
-        why = f"a read does not show the tables as epoch {read.epoch} committed them"
-        return Finding(Level.STRONG, False, why, smallest_difference(case, read, cut, why))
+    counterexample = _commits_backwards(case) or _reads_backwards(case.reads)
+    if counterexample:
+        return Finding(Level.STRONG, False, counterexample.reason, counterexample)
+    for read, cut in case.wrong_reads:
+        reason = f"a read does not show the tables as epoch {read.epoch} committed them"
+        return Finding(Level.STRONG, False, reason, smallest_difference(case, read, cut, reason))
     return _in_chains(case)
 
 
 def _together(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> Finding:
     """Whether the reads of all views have one state for each epoch, or for a reader one order."""
-    alone = [verdict.findings[_STRONG].holds for verdict in verdicts]
-    if not all(alone):
-        holds = False if False in alone else None
+    outcomes = [verdict.findings[_STRONG].holds for verdict in verdicts]
+    if not all(outcomes):
+        holds = False if False in outcomes else None
         return Finding(Level.STRONG, holds, "some are not by themselves")
     case = together(cases)
-    if broken := _reads_backwards(case.reads):
-        return Finding(Level.STRONG, False, broken.reason, broken)
-    found = _in_chains(case)
-    return _with_disorder(case, found, True)
+    if counterexample := _reads_backwards(case.reads):
+        return Finding(Level.STRONG, False, counterexample.reason, counterexample)
+    finding = _in_chains(case)
+    return _with_disorder(case, finding, True)
 
 
 def _in_chains(case: Case) -> Finding:
@@ -150,62 +150,64 @@ def _with_disorder(case: Case, strong: Finding, valid: bool) -> Finding:
 
 
 def _commits_backwards(case: Case) -> Counterexample | None:
-    """Whether an epoch was committed twice, took back what one before included, or has a write
-    without what precedes it."""
+    """An epoch that was committed twice, takes back writes of an earlier one, or has a write
+    without those that precede it."""
     commits = sorted(case.commits, key=lambda commit: commit.epoch)
     for before, commit in zip([None, *commits], commits, strict=False):
         cut = case.timeline.cut(commit)
         if writes := case.timeline.overtaken(cut):
-            why = f"epoch {commit.epoch} has a write without one that ended before it began"
-            return Counterexample(why, writes, commits=(commit,))
+            reason = f"epoch {commit.epoch} has a write without one that ended before it began"
+            return Counterexample(reason, writes, commits=(commit,))
         if before is None:
             continue
-        earlier = case.timeline.cut(before)
-        if before.epoch == commit.epoch and earlier != cut:
-            why = f"epoch {commit.epoch} was committed twice, with different positions"
-            return Counterexample(why, commits=(before, commit))
-        if not below(earlier, cut):
-            why = f"epoch {commit.epoch} takes back writes that epoch {before.epoch} included"
-            return Counterexample(why, commits=(before, commit))
+        cut_before = case.timeline.cut(before)
+        if before.epoch == commit.epoch and cut_before != cut:
+            reason = f"epoch {commit.epoch} was committed twice, with different positions"
+            return Counterexample(reason, commits=(before, commit))
+        if not below(cut_before, cut):
+            reason = f"epoch {commit.epoch} takes back writes that epoch {before.epoch} included"
+            return Counterexample(reason, commits=(before, commit))
     return None
 
 
 def _reads_backwards(reads: Sequence[Read]) -> Counterexample | None:
-    """Whether a read has an earlier epoch than one before it: of its reader, or in time."""
+    """A read of an earlier epoch than a read before it: of the same reader, or in time."""
     newest: dict[str, Read] = {}
     for read in reads:
         before = newest.get(read.reader)
         if read.reader and before is not None and (before.epoch or 0) > (read.epoch or 0):
             return _backwards(before, read, "a reader's reads go backwards")
         newest[read.reader] = read
-    ended = sorted((r for r in reads if r.ended is not None), key=lambda r: r.ended or 0)
-    done, newest_done = 0, None
+    by_end = sorted((r for r in reads if r.ended is not None), key=lambda r: r.ended or 0)
+    index, newest_ended = 0, None
     for read in sorted((r for r in reads if r.began is not None), key=lambda r: r.began or 0):
-        while done < len(ended) and (ended[done].ended or 0) < (read.began or 0):
-            if newest_done is None or (ended[done].epoch or 0) > (newest_done.epoch or 0):
-                newest_done = ended[done]
-            done += 1
-        if newest_done is not None and (newest_done.epoch or 0) > (read.epoch or 0):
-            return _backwards(newest_done, read, "a read goes back behind one that ended before")
+        while index < len(by_end) and (by_end[index].ended or 0) < (read.began or 0):
+            if newest_ended is None or (by_end[index].epoch or 0) > (newest_ended.epoch or 0):
+                newest_ended = by_end[index]
+            index += 1
+        if newest_ended is not None and (newest_ended.epoch or 0) > (read.epoch or 0):
+            return _backwards(newest_ended, read, "a read goes back behind one that ended before")
     return None
 
 
-def _backwards(before: Read, read: Read, why: str) -> Counterexample:
-    reason = f"{why}, from epoch {before.epoch} to {read.epoch}"
-    shown = tuple(Shown(read, Counter(), Counter()) for read in (before, read))
-    return Counterexample(reason, reads=shown)
+def _backwards(before: Read, read: Read, description: str) -> Counterexample:
+    reason = f"{description}, from epoch {before.epoch} to {read.epoch}"
+    reads = tuple(CheckedRead(read, Counter(), Counter()) for read in (before, read))
+    return Counterexample(reason, reads=reads)
 
 
 def _complete(case: Case) -> Finding:
     try:
-        found = [case.search.first_skipped(groups) for groups in case.states()]
+        skipped = [case.search.first_skipped(groups) for groups in case.states()]
     except Undecided:
         return Finding(Level.COMPLETE, None, _MANY)
-    stuck = [cut for cut in found if cut is not None]
-    if len(stuck) < len(found):
+    gaps = [cut for cut in skipped if cut is not None]
+    if len(gaps) < len(skipped):
         return Finding(Level.COMPLETE, True)
     if len(case.chains) > 1:
-        why = "several readers saw states without epochs, so there is no one order of them"
-        return Finding(Level.COMPLETE, None, why)
-    why = "a state between writes was never shown: each of these writes alone gives one"
-    return Finding(Level.COMPLETE, False, why, Counterexample(why, case.timeline.next(stuck[0])))
+        reason = "several readers saw states without epochs, so there is no one order of them"
+        return Finding(Level.COMPLETE, None, reason)
+    reason = "a state between writes was never shown: each of these writes alone gives one"
+    return Finding(
+        Level.COMPLETE, False, reason, Counterexample(reason, case.timeline.next(gaps[0]))
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from everview.check.findings import Counterexample, Finding, Level, Shown, Verdict
+from everview.check.findings import CheckedRead, Counterexample, Finding, Level, Verdict
 from everview.check.history import Write
 from everview.check.rows import Rows
 from everview.results.result import count_rows, render
@@ -21,8 +21,8 @@ _WORDS = {True: "holds", False: "broken", None: "undecided"}
 def as_text(verdicts: Sequence[Verdict], level: Level) -> str:
     """A table of levels; then, for what keeps a view from `level`, why, with a counterexample."""
     columns: dict[str, list[str]] = {"view": [verdict.view for verdict in verdicts]}
-    for one in _LEVELS:
-        columns[str(one)] = [_word(verdict, one) for verdict in verdicts]
+    for each_level in _LEVELS:
+        columns[str(each_level)] = [_word(verdict, each_level) for verdict in verdicts]
     columns["reached"] = [_reached(verdict) for verdict in verdicts]
     table = render(pa.table(columns), len(verdicts))
     lines = table.splitlines()[:-1]  # without the count of rows
@@ -59,47 +59,47 @@ def _of_verdict(verdict: Verdict, level: Level) -> Iterator[str]:
         yield f"the smallest counterexample found: {example.reason}"
         yield from (f"  {line}" for line in _lines(example))
     if verdict.records:
-        reached = Counter(verdict.records.values())
-        counts = [f"{count:,} {one}" for one, count in sorted(reached.items())]
+        records_at = Counter(verdict.records.values())
+        counts = [f"{count:,} {record_level}" for record_level, count in sorted(records_at.items())]
         yield f"{verdict.view}: of {len(verdict.records):,} records {', '.join(counts)}"
-        for key, one in list(verdict.records.items()):
-            if one < level:
-                yield f"  {', '.join(map(str, key))}: {one}"
+        for key, record_level in list(verdict.records.items()):
+            if record_level < level:
+                yield f"  {', '.join(map(str, key))}: {record_level}"
 
 
 def _lines(example: Counterexample) -> Iterator[str]:
     for write in example.writes[:_SHOWN]:
-        what = "delete" if write.row is None else f"put {_cells(write.row)}"
-        yield f"write {write.table} {write.region}/{write.sequence}, key {_key(write)}: {what}"
+        action = "delete" if write.row is None else f"put {_cells(write.row)}"
+        yield f"write {write.table} {write.region}/{write.sequence}, key {_key(write)}: {action}"
     if len(example.writes) > _SHOWN:
         yield f"and {len(example.writes) - _SHOWN:,} writes more"
     for commit in example.commits:
         yield f"epoch {commit.epoch} committed {_positions(commit.positions)}"
-    for shown in example.reads:
-        yield from _of_read(shown)
+    for checked_read in example.reads:
+        yield from _of_read(checked_read)
     if example.hint:
         yield example.hint
 
 
-def _of_read(shown: Shown) -> Iterator[str]:
-    read = shown.read
-    what = read.view if read.key is None else f"{read.view}, key {', '.join(map(str, read.key))}"
+def _of_read(checked_read: CheckedRead) -> Iterator[str]:
+    read = checked_read.read
+    target = read.view if read.key is None else f"{read.view}, key {', '.join(map(str, read.key))}"
     epoch = "" if read.epoch is None else f" at epoch {read.epoch}"
-    by = f" by {read.reader}" if read.reader else ""
-    yield f"read of {what}{epoch}{by}: {count_rows(len(read.rows))}"
-    if shown.missing or shown.unexpected:
-        yield from _rows("missing", shown.missing)
-        yield from _rows("unexpected", shown.unexpected)
+    reader = f" by {read.reader}" if read.reader else ""
+    yield f"read of {target}{epoch}{reader}: {count_rows(len(read.rows))}"
+    if checked_read.missing or checked_read.unexpected:
+        yield from _rows("missing", checked_read.missing)
+        yield from _rows("unexpected", checked_read.unexpected)
     else:
         yield from _rows("row", Counter(tuple(row.items()) for row in read.rows))
 
 
-def _rows(what: str, rows: Rows) -> Iterator[str]:
+def _rows(label: str, rows: Rows) -> Iterator[str]:
     for row, count in list(rows.items())[:_SHOWN]:
         times = f" {count}x" if count > 1 else ""
-        yield f"  {what}{times}: {_cells(dict(row))}"
+        yield f"  {label}{times}: {_cells(dict(row))}"
     if len(rows) > _SHOWN:
-        yield f"  and {len(rows) - _SHOWN:,} more {what}"
+        yield f"  and {len(rows) - _SHOWN:,} more {label}"
 
 
 def _cells(row: Mapping[str, Any]) -> str:
@@ -112,8 +112,8 @@ def _key(write: Write) -> str:
 
 def _positions(positions: Mapping[str, Mapping[int, int]]) -> str:
     return "; ".join(
-        f"{table} {', '.join(f'{region}/{last}' for region, last in of.items())}"
-        for table, of in positions.items()
+        f"{table} {', '.join(f'{region}/{last}' for region, last in regions.items())}"
+        for table, regions in positions.items()
     )
 
 
@@ -132,12 +132,12 @@ def _example(example: Counterexample) -> dict[str, Any]:
         "writes": [vars(write) for write in example.writes],
         "commits": [vars(commit) for commit in example.commits],
         "reads": [
-            vars(shown.read)
+            vars(checked_read.read)
             | {
-                "missing": _counted(shown.missing),
-                "unexpected": _counted(shown.unexpected),
+                "missing": _counted(checked_read.missing),
+                "unexpected": _counted(checked_read.unexpected),
             }
-            for shown in example.reads
+            for checked_read in example.reads
         ],
         "hint": example.hint,
     }

@@ -38,11 +38,11 @@ def rows_of(rows: Iterable[Mapping[str, Any]]) -> Rows:
     )
 
 
-def difference(shown: Rows, wanted: Rows) -> tuple[Rows, Rows]:
+def difference(actual: Rows, expected: Rows) -> tuple[Rows, Rows]:
     """The rows that are missing from those shown, and those shown that are unexpected."""
-    if shown == wanted:
+    if actual == expected:
         return Counter(), Counter()
-    missing, unexpected = wanted - shown, shown - wanted
+    missing, unexpected = expected - actual, actual - expected
     _forgive_last_digits(missing, unexpected)
     return +missing, +unexpected
 
@@ -58,11 +58,11 @@ def _forgive_last_digits(missing: Rows, unexpected: Rows) -> None:
         alike[_without(row, floats)].append(row)
     for row in list(missing.elements()):
         candidates = alike[_without(row, floats)]
-        other = next((c for c in candidates if _close(row, c, floats)), None)
-        if other is not None:
-            candidates.remove(other)
+        match = next((c for c in candidates if _close(row, c, floats)), None)
+        if match is not None:
+            candidates.remove(match)
             missing[row] -= 1
-            unexpected[other] -= 1
+            unexpected[match] -= 1
 
 
 def _without(row: Row, names: set[str]) -> Row:

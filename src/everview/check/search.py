@@ -36,8 +36,8 @@ Prepare = Callable[[list[Cut]], None]
 class Search:
     """Searches of one timeline.
 
-    `shows` tells whether reads are what a cut gives, `same` whether two cuts give the same;
-    `prepare` is told which cuts are looked at next.
+    `shows` tells whether reads have the rows of a cut, `same` whether two cuts have the same rows;
+    `prepare` gets the cuts that are looked at next.
     """
 
     def __init__(
@@ -67,28 +67,26 @@ class Search:
         return None
 
     def never_shown(self, reads: Sequence[Read]) -> list[Read]:
-        """The reads that no state is shown by."""
-        left = list(reads)
+        """The reads that show no state."""
+        remaining = list(reads)
         for cut in self._walk([self._timeline.start], self._timeline.end, []):
-            left = [read for read in left if not self._shows(cut, [read])]
-            if not left:
+            remaining = [read for read in remaining if not self._shows(cut, [read])]
+            if not remaining:
                 break
-        return left
+        return remaining
 
     def first_skipped(self, groups: Sequence[Group]) -> Cut | None:
-        """Where every order of the writes comes to a state that is not shown in its turn.
-
-        None if some order has all of its states shown; else the furthest that one has.
-        """
+        """None if the reads show all states of some order of the writes, in their turn; else the
+        furthest cut up to which they do."""
         furthest = self._timeline.start
-        waiting = [(furthest, 0)]
-        seen = set(waiting)
-        looked_at = 0
-        while waiting:
-            cut, place = waiting.pop()
+        pending = [(furthest, 0)]
+        queued = set(pending)
+        cut_count = 0
+        while pending:
+            cut, place = pending.pop()
             if cut != groups[place].cut:
-                looked_at += 1
-                if looked_at > self._bound:
+                cut_count += 1
+                if cut_count > self._bound:
                     raise Undecided
                 if not self._is(cut, groups[place]):
                     continue
@@ -96,11 +94,11 @@ class Search:
             if (cut, place) == (self._timeline.end, len(groups) - 1):
                 return None
             ceiling = _next_cut(groups, place + 1) or self._timeline.end
-            for further in (cut, *self._timeline.after(cut)):
-                for step in ((further, place), (further, place + 1)):
-                    if step[1] < len(groups) and step not in seen and below(further, ceiling):
-                        seen.add(step)
-                        waiting.append(step)
+            for next_cut in (cut, *self._timeline.after(cut)):
+                for step in ((next_cut, place), (next_cut, place + 1)):
+                    if step[1] < len(groups) and step not in queued and below(next_cut, ceiling):
+                        queued.add(step)
+                        pending.append(step)
         return furthest
 
     def _is(self, cut: Cut, group: Group) -> bool:
@@ -109,31 +107,31 @@ class Search:
         return self._shows(cut, group.reads)
 
     def _lowest(self, starts: list[Cut], ceiling: Cut, reads: Sequence[Read]) -> list[Cut]:
-        found: list[Cut] = []
-        for cut in self._walk(starts, ceiling, found):
+        lowest: list[Cut] = []
+        for cut in self._walk(starts, ceiling, lowest):
             if self._shows(cut, reads):
-                found.append(cut)
-        return found
+                lowest.append(cut)
+        return lowest
 
     def _walk(self, starts: list[Cut], ceiling: Cut, closed: list[Cut]) -> Iterator[Cut]:
-        """Reachable cuts from the starts up, lower ones first; none at or above those closed."""
-        waiting = [(sum(cut), cut) for cut in starts if below(cut, ceiling)]
-        heapq.heapify(waiting)
-        seen = {cut for _, cut in waiting}
-        looked_at = 0
-        while waiting:
-            _, cut = heapq.heappop(waiting)
-            if any(below(known, cut) for known in closed):
+        """Reachable cuts from the starts up, lower ones first; none at or above a closed cut."""
+        pending = [(sum(cut), cut) for cut in starts if below(cut, ceiling)]
+        heapq.heapify(pending)
+        queued = {cut for _, cut in pending}
+        cut_count = 0
+        while pending:
+            _, cut = heapq.heappop(pending)
+            if any(below(closed_cut, cut) for closed_cut in closed):
                 continue
-            looked_at += 1
-            if looked_at > self._bound:
+            cut_count += 1
+            if cut_count > self._bound:
                 raise Undecided
-            self._prepare([cut, *(next_ for _, next_ in waiting[:_AHEAD])])
+            self._prepare([cut, *(pending_cut for _, pending_cut in pending[:_AHEAD])])
             yield cut
-            for further in self._timeline.after(cut):
-                if further not in seen and below(further, ceiling):
-                    seen.add(further)
-                    heapq.heappush(waiting, (sum(further), further))
+            for next_cut in self._timeline.after(cut):
+                if next_cut not in queued and below(next_cut, ceiling):
+                    queued.add(next_cut)
+                    heapq.heappush(pending, (sum(next_cut), next_cut))
 
 
 def _next_cut(groups: Sequence[Group], start: int) -> Cut | None:

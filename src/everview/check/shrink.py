@@ -1,8 +1,8 @@
 """Making a counterexample small: as few writes and reads as still show what is wrong.
 
-A read that differs from a state keeps its difference: writes are left out as long as the rows that
-are missing stay rows of the view, and those that are unexpected do not become some. Reads that go
-backwards keep showing states, and keep having no order.
+A read that differs from a state keeps its difference: writes are left out as long as missing rows
+stay rows of the view, and unexpected rows do not become rows of it. Reads that go backwards keep
+showing states, and keep having no order.
 """
 
 from __future__ import annotations
@@ -14,47 +14,49 @@ from dataclasses import replace
 from everview.check.case import Case
 from everview.check.explain import explain
 from everview.check.fewest import by_relevance, fewest, live_writes
-from everview.check.findings import Counterexample, Shown
+from everview.check.findings import CheckedRead, Counterexample
 from everview.check.history import Read, Write
 from everview.check.search import Undecided
 from everview.check.timeline import Cut
 
 
-def smallest_difference(case: Case, read: Read, cut: Cut, why: str) -> Counterexample:
-    """Few writes that make a read differ from a cut as it does."""
+def smallest_difference(case: Case, read: Read, cut: Cut, reason: str) -> Counterexample:
+    """Few writes with which a read differs from a cut in the same rows."""
     missing, unexpected = case.differ(read, cut)
     live = live_writes(case.timeline.included(cut))
-    wanted = case.wanted(read, live)
+    expected = case.expected_rows(read, live)
     differing = missing + unexpected
 
     def still_differs(writes: Sequence[Write]) -> bool:
-        found = case.wanted(read, writes)
-        return all(found[row] == wanted[row] for row in differing)
+        rows = case.expected_rows(read, writes)
+        return all(rows[row] == expected[row] for row in differing)
 
-    kept = fewest(by_relevance(live, differing), still_differs)
-    shown = Shown(read, missing, unexpected)
-    explanation = explain(case, shown, cut, kept)
-    writes = {write.place: write for write in (*kept, *explanation.writes)}
-    return Counterexample(why, _sorted(writes.values()), (shown,), hint=explanation.hint)
+    relevant_writes = fewest(by_relevance(live, differing), still_differs)
+    checked_read = CheckedRead(read, missing, unexpected)
+    explanation = explain(case, checked_read, cut, relevant_writes)
+    writes = {write.place: write for write in (*relevant_writes, *explanation.writes)}
+    return Counterexample(reason, _sorted(writes.values()), (checked_read,), hint=explanation.hint)
 
 
-def smallest_disorder(case: Case, why: str, valid: bool) -> Counterexample:
-    """Few reads that have no order of states and, if all reads are valid, few writes for which
-    they are and have none."""
+def smallest_disorder(case: Case, reason: str, valid: bool) -> Counterexample:
+    """Few reads that have no order of states and, if all reads are valid, few writes with which
+    the reads stay valid and without order."""
     case = _one_record(case) or case
 
-    def still(writes: Sequence[Write]) -> bool:
+    def still_disordered(writes: Sequence[Write]) -> bool:
         try:
-            some = case.smaller(writes, reads)
-            return not some.search.never_shown(reads) and _have_no_order(some)
+            smaller_case = case.smaller(writes, reads)
+            return not smaller_case.search.never_shown(reads) and _have_no_order(smaller_case)
         except Undecided:
             return False
 
-    reads = fewest(list(case.reads), lambda some: _have_no_order(replace(case, reads=tuple(some))))
+    reads = fewest(
+        list(case.reads), lambda reads: _have_no_order(replace(case, reads=tuple(reads)))
+    )
     writes = case.timeline.included(case.timeline.end)
-    kept = fewest(writes, still) if valid else writes
-    shown = tuple(Shown(read, Counter(), Counter()) for read in reads)
-    return Counterexample(why, _sorted(kept), shown)
+    needed_writes = fewest(writes, still_disordered) if valid else writes
+    checked_reads = tuple(CheckedRead(read, Counter(), Counter()) for read in reads)
+    return Counterexample(reason, _sorted(needed_writes), checked_reads)
 
 
 def _have_no_order(case: Case) -> bool:
@@ -69,7 +71,7 @@ def _one_record(case: Case) -> Case | None:
     if len(case.evaluators) > 1:
         return None
     records = (case.of_record(record) for record in case.records())
-    return next((some for some in records if _have_no_order(some)), None)
+    return next((record_case for record_case in records if _have_no_order(record_case)), None)
 
 
 def _sorted(writes: Iterable[Write]) -> tuple[Write, ...]:

@@ -23,48 +23,48 @@ class Timeline:
     """The writes of some tables (named in lower case), region by region, and their cuts."""
 
     def __init__(self, history: History, tables: Iterable[str]) -> None:
-        wanted = set(tables)
+        table_names = set(tables)
         by_region: defaultdict[tuple[str, int], list[Write]] = defaultdict(list)
         for write in history.writes:
-            if write.table.lower() in wanted:
+            if write.table.lower() in table_names:
                 by_region[write.table.lower(), write.region].append(write)
         self.regions = sorted(by_region)
         self.writes = [
             sorted(by_region[region], key=lambda write: write.sequence) for region in self.regions
         ]
         self._sequences = [[write.sequence for write in writes] for writes in self.writes]
-        self._began = [_rising(write.began for write in writes) for writes in self.writes]
-        self._ended = [_ends(writes) for writes in self.writes]
+        self._begin_times = [_rising(write.began for write in writes) for writes in self.writes]
+        self._end_times = [_ends(writes) for writes in self.writes]
         self.end: Cut = tuple(map(len, self.writes))
         first = min(history.commits, key=lambda commit: commit.epoch, default=None)
         self.start = self.cut(first) if first else tuple(0 for _ in self.regions)
 
     def cut(self, commit: Commit) -> Cut:
-        """What an epoch includes; regions that it does not name are not in it."""
-        positions = {table.lower(): of for table, of in commit.positions.items()}
+        """The cut of an epoch; it has no writes of regions that the epoch does not name."""
+        positions = {table.lower(): regions for table, regions in commit.positions.items()}
         return tuple(
             bisect_right(sequences, positions.get(table, {}).get(region, 0))
             for (table, region), sequences in zip(self.regions, self._sequences, strict=True)
         )
 
     def is_reachable(self, cut: Cut) -> bool:
-        began = [times[count] for times, count in zip(self._began, cut, strict=True)]
-        latest = max((time for time in began if time is not None), default=None)
+        begin_times = [times[count] for times, count in zip(self._begin_times, cut, strict=True)]
+        latest = max((time for time in begin_times if time is not None), default=None)
         if latest is None:
             return True
-        for (times, counts), count in zip(self._ended, cut, strict=True):
+        for (times, counts), count in zip(self._end_times, cut, strict=True):
             before = bisect_left(times, latest)
             if before and counts[before - 1] > count:
                 return False
         return True
 
     def overtaken(self, cut: Cut) -> tuple[Write, Write] | None:
-        """A write that is not in and one that is though it began later, if there are such."""
+        """A write that the cut lacks and one that it has though it began later, if any."""
         if self.is_reachable(cut):
             return None
         latest = max(self.included(cut), key=lambda write: write.began or 0)
-        left_out = (w for writes, n in zip(self.writes, cut, strict=True) for w in writes[n:])
-        first = min((w for w in left_out if w.ended is not None), key=lambda w: w.ended or 0)
+        excluded = (w for writes, n in zip(self.writes, cut, strict=True) for w in writes[n:])
+        first = min((w for w in excluded if w.ended is not None), key=lambda w: w.ended or 0)
         return first, latest
 
     def next(self, cut: Cut) -> tuple[Write, ...]:
@@ -76,9 +76,9 @@ class Timeline:
         """The reachable cuts with one write more."""
         for region, count in enumerate(cut):
             if count < self.end[region]:
-                further = (*cut[:region], count + 1, *cut[region + 1 :])
-                if self.is_reachable(further):
-                    yield further
+                next_cut = (*cut[:region], count + 1, *cut[region + 1 :])
+                if self.is_reachable(next_cut):
+                    yield next_cut
 
     def included(self, cut: Cut) -> list[Write]:
         """The writes of a cut, region by region."""
@@ -95,7 +95,7 @@ def below(cut: Cut, other: Cut) -> bool:
 
 
 class Contents:
-    """The rows of the tables at a cut: which write each record has its row from."""
+    """The rows of the tables at a cut: for each record, the write of its row."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.live: dict[Record, Write] = {}
@@ -111,7 +111,8 @@ class Contents:
                 versions.append(write)
 
     def move(self, cut: Cut) -> Iterator[tuple[Write | None, Write | None]]:
-        """Go to another cut; the writes whose rows go and come, one record after the other."""
+        """Go to another cut; yields for each record the write whose row goes and the one whose row
+        comes."""
         for region, (old, new) in enumerate(zip(self._cut, cut, strict=True)):
             table = self._timeline.regions[region][0]
             between = self._timeline.writes[region][min(old, new) : max(old, new)]
@@ -119,10 +120,10 @@ class Contents:
                 counts, versions = self._versions[record]
                 place = bisect_right(counts, new)
                 version = versions[place - 1] if place else None
-                gone = self.live.pop(record, None)
+                removed = self.live.pop(record, None)
                 if version is not None and version.row is not None:
                     self.live[record] = version
-                yield gone, self.live.get(record)
+                yield removed, self.live.get(record)
         self._cut = cut
 
 
@@ -136,6 +137,6 @@ def _rising(times: Iterable[float | None]) -> list[float | None]:
 
 
 def _ends(writes: list[Write]) -> tuple[list[float], list[int]]:
-    """Times in order and, for each, how many writes must be in once those until it are."""
+    """End times in order; and for each, how many writes a cut has that has all until then."""
     ends = sorted((w.ended, n) for n, w in enumerate(writes, start=1) if w.ended is not None)
-    return [ended for ended, _ in ends], list(accumulate((count for _, count in ends), max))
+    return [end for end, _ in ends], list(accumulate((count for _, count in ends), max))

@@ -29,7 +29,7 @@ from everview.view import View
 
 Row = tuple[str, ...]
 _CLOSE = 1e-9
-_LOST = 1e-6
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def verify(store: Store, spark: Engine, name: str) -> Verdict:
     if view.is_open or _has_no_query(view, inner):
         answer = recompute(spark.session, store.address, view.plan, positions)
     else:
-        read = [(called, _query(one)) for called, one in inner]
-        answer = spark.select_at(store.address, _query(view), read, positions)
+        inner_queries = [(alias, _query(inner_view)) for alias, inner_view in inner]
+        answer = spark.select_at(store.address, _query(view), inner_queries, positions)
     missing, extra = _differences(answer, rows)
     if (missing or extra) and (_hides_ties(view) or _cancelled_out(missing, extra, rows.schema)):
         answer = recompute(spark.session, store.address, view.plan, positions)
@@ -78,19 +78,20 @@ def verify(store: Store, spark: Engine, name: str) -> Verdict:
     return Verdict(view.name, epoch, rows.num_rows, dict(missing), dict(extra))
 
 
-def _differences(wanted: pa.Table, found: pa.Table) -> tuple[Counter[Row], Counter[Row]]:
+def _differences(expected: pa.Table, rows: pa.Table) -> tuple[Counter[Row], Counter[Row]]:
     """The rows that only one of two tables has."""
-    ours, theirs = Counter(_rows(found)), Counter(_rows(wanted))
-    missing, extra = theirs - ours, ours - theirs
-    _forgive_last_digits(missing, extra, found.schema)
+    view_rows, expected_rows = Counter(_rows(rows)), Counter(_rows(expected))
+    missing, extra = expected_rows - view_rows, view_rows - expected_rows
+    _forgive_last_digits(missing, extra, rows.schema)
     return missing, extra
 
 
 def _has_no_query(view: View, inner: list[tuple[str, View]]) -> bool:
-    """Whether its queries name tables that have nothing to do with the answer, as in WHERE false:
-    they may have been dropped since. Or two views by one name, as after renames."""
-    unread = [set(one.named_tables) - set(one.tables) for one in (view, *(one for _, one in inner))]
-    return any(unread) or len({called for called, _ in inner}) < len(inner)
+    """Whether the queries can't be run: they name tables that the answer does not depend on, as in
+    WHERE false, which may have been dropped since; or two views by one name, as after renames."""
+    views = [view, *(inner_view for _, inner_view in inner)]
+    unread_tables = [set(view.named_tables) - set(view.tables) for view in views]
+    return any(unread_tables) or len({alias for alias, _ in inner}) < len(inner)
 
 
 def _query(view: View) -> Query:
@@ -98,19 +99,19 @@ def _query(view: View) -> Query:
 
 
 def _inner(store: Store, view: View) -> list[tuple[str, View]]:
-    """The views that a view reads, by what it calls them, each once and after those that it reads
-    itself."""
-    found: dict[tuple[str, str], View] = {}
+    """The views that a view reads, with its alias for each: each once, and after those that it
+    reads itself."""
+    inner_views: dict[tuple[str, str], View] = {}
 
     def add(view: View) -> None:
-        for called, name in view.views.items():
-            if (called, name) not in found:
+        for alias, name in view.views.items():
+            if (alias, name) not in inner_views:
                 inner = View(store, name)
                 add(inner)
-                found[called, name] = inner
+                inner_views[alias, name] = inner
 
     add(view)
-    return [(called, inner) for (called, _), inner in found.items()]
+    return [(alias, inner) for (alias, _), inner in inner_views.items()]
 
 
 def _pinned(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
@@ -146,16 +147,16 @@ def in_one_order(value: Any) -> Any:
 
 def _cancelled_out(missing: Counter[Row], extra: Counter[Row], schema: pa.Schema) -> bool:
     """Whether rows differ only by so little as Spark's sums lose where large terms cancel out."""
-    left = Counter(missing), Counter(extra)
-    _forgive_last_digits(*left, schema, _LOST)
-    return not any(left)
+    remaining = Counter(missing), Counter(extra)
+    _forgive_last_digits(*remaining, schema, _TOLERANCE)
+    return not any(remaining)
 
 
 def _forgive_last_digits(
-    missing: Counter[Row], extra: Counter[Row], schema: pa.Schema, lost: float = 0.0
+    missing: Counter[Row], extra: Counter[Row], schema: pa.Schema, tolerance: float = 0.0
 ) -> None:
-    """Take away pairs of rows that differ only in the last digits of doubles, or by no more than
-    what is lost."""
+    """Remove pairs of rows that differ only in the last digits of doubles, or by no more than the
+    tolerance."""
     floats = [i for i, field in enumerate(schema) if pa.types.is_floating(field.type)]
     if not floats:
         return
@@ -163,12 +164,14 @@ def _forgive_last_digits(
     for side, rows in enumerate((missing, extra)):
         for row in sorted(rows.elements(), key=lambda row: [float_of(row[i]) for i in floats]):
             alike[tuple(cell for i, cell in enumerate(row) if i not in floats)][side].append(row)
-    for ours, theirs in alike.values():
-        for one, other in zip(ours, theirs, strict=False):
-            cells = [(float_of(one[i]), float_of(other[i])) for i in floats]
-            if all(a == b or math.isclose(a, b, rel_tol=_CLOSE, abs_tol=lost) for a, b in cells):
-                missing[one] -= 1
-                extra[other] -= 1
+    for missing_rows, extra_rows in alike.values():
+        for missing_row, extra_row in zip(missing_rows, extra_rows, strict=False):
+            cells = [(float_of(missing_row[i]), float_of(extra_row[i])) for i in floats]
+            if all(
+                a == b or math.isclose(a, b, rel_tol=_CLOSE, abs_tol=tolerance) for a, b in cells
+            ):
+                missing[missing_row] -= 1
+                extra[extra_row] -= 1
     for rows in (missing, extra):
         for row in [row for row, count in rows.items() if not count]:
             del rows[row]
@@ -204,8 +207,8 @@ def _tie(missing: Counter[Row], extra: Counter[Row], view: View, count: int) -> 
         return False
     places = [view.plan.names().index(by.column) for by in order]
     ties = [Counter[Row](), Counter[Row]()]
-    for tied, rows in zip(ties, (missing, extra), strict=True):
+    for counts, rows in zip(ties, (missing, extra), strict=True):
         for row, number in rows.items():
-            tied[tuple(row[i] for i in places)] += number
+            counts[tuple(row[i] for i in places)] += number
     ends = (count >= limit.limit) + (limit.offset > 0)
     return ties[0] == ties[1] and len(ties[0]) <= ends

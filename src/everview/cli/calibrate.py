@@ -30,9 +30,12 @@ def calibrate(db: str, engine: str) -> None:
 
     with everview.open(db) as database:
         say = partial(click.echo, err=True)
-        found = interruptible(lambda: measure(database, engine, say), end_at_once)
-    times = [found.epoch, found.operator]
-    times += [1_000 * one for one in (found.send + found.row, found.read, found.write)]
+        constants = interruptible(lambda: measure(database, engine, say), end_at_once)
+    times = [constants.epoch, constants.operator]
+    times += [
+        1_000 * seconds
+        for seconds in (constants.send + constants.row, constants.read, constants.write)
+    ]
     epoch, operator, rows, reads, writes = map(readable_seconds, times)
     click.echo(
         f"{engine}: an epoch takes {epoch}, and {operator} for each operator; 1,000 rows take "

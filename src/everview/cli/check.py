@@ -67,16 +67,18 @@ def check(
       everview check h --view big="SELECT id FROM items WHERE n > 3"
     """
     history = History.load(*histories)
-    given = dict(_named("--view", view) for view in views)
-    columns = {name: tuple(of.split(",")) for name, of in (_named("--key", key) for key in keys)}
-    definitions = [Definition(name, sql, columns.get(name, ())) for name, sql in given.items()]
+    queries = dict(_named("--view", view) for view in views)
+    columns = {
+        name: tuple(names.split(",")) for name, names in (_named("--key", key) for key in keys)
+    }
+    definitions = [Definition(name, sql, columns.get(name, ())) for name, sql in queries.items()]
     schemas: dict[str, TableSchema] = {}
     if db is not None:
         with everview.open(db, readonly=True) as database:
             schemas = {name: database.table(name).schema for name in database.tables}
             definitions += [
                 _definition(database.view(name), columns.get(name))
-                for name in _read(history) & set(database.views) - given.keys()
+                for name in _read(history) & set(database.views) - queries.keys()
             ]
     if unknown := _read(history) - {definition.name for definition in definitions}:
         name = min(unknown)
@@ -85,18 +87,18 @@ def check(
             f'--view {name}="SELECT ...", or the database of the view with --db'
         )
     verdicts = check_history(history, definitions, schemas, records, bound)
-    asked = Level[level.upper()]
+    expected_level = Level[level.upper()]
     if as_json:
         click.echo(format_document({"verdicts": [as_document(verdict) for verdict in verdicts]}))
     else:
-        click.echo(as_text(verdicts, asked))
-    reached = [verdict.holds(asked) for verdict in verdicts]
-    sys.exit(DIVERGES if False in reached else UNDECIDED if None in reached else 0)
+        click.echo(as_text(verdicts, expected_level))
+    outcomes = [verdict.holds(expected_level) for verdict in verdicts]
+    sys.exit(DIVERGES if False in outcomes else UNDECIDED if None in outcomes else 0)
 
 
 def _named(option: str, text: str) -> tuple[str, str]:
-    name, found, rest = text.partition("=")
-    if not found or not name.strip() or not rest.strip():
+    name, separator, rest = text.partition("=")
+    if not separator or not name.strip() or not rest.strip():
         raise click.BadParameter(f"{text!r} has no NAME=... in it", param_hint=option)
     return name.strip(), rest.strip()
 

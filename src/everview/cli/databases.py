@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import everview
 from everview.cli.output import duration
-from everview.cli.space import notable
+from everview.cli.space import space_notes
 from everview.errors import NotADatabase
 from everview.results.result import render
 
@@ -58,35 +58,37 @@ def status(db: str, as_json: bool) -> None:
 
 def show_status(database: everview.Database, as_json: bool = False) -> None:
     """Print tables, views, and what is wrong with them."""
-    found, space, pins = database.status(), database.space(), database.pins()
+    tables, space, pins = database.status(), database.space(), database.pins()
     views = [_of_view(database.view(name)) for name in database.views]
-    failed = database.failed_syncs()
+    sync_errors = database.failed_syncs()
     if as_json:
-        tables = [dataclasses.asdict(table) for table in found]
-        held = {
+        document = {
+            "tables": [dataclasses.asdict(table) for table in tables],
+            "views": views,
+            "failed_syncs": sync_errors,
             "space": dataclasses.asdict(space),
             "pins": [dataclasses.asdict(pin) for pin in pins],
         }
-        click.echo(json.dumps({"tables": tables, "views": views, "failed_syncs": failed} | held))
+        click.echo(json.dumps(document))
         return
     columns = {
-        "table": pa.array([table.name for table in found], pa.string()),
-        "rows": pa.array([table.rows for table in found], pa.int64()),
-        "changes": pa.array([table.changes for table in found], pa.int64()),
-        "bytes": pa.array([table.bytes for table in found], pa.int64()),
-        "regions": pa.array([len(table.regions) for table in found], pa.int32()),
-        "append only": pa.array([_yes(table.append_only) for table in found], pa.string()),
+        "table": pa.array([table.name for table in tables], pa.string()),
+        "rows": pa.array([table.rows for table in tables], pa.int64()),
+        "changes": pa.array([table.changes for table in tables], pa.int64()),
+        "bytes": pa.array([table.bytes for table in tables], pa.int64()),
+        "regions": pa.array([len(table.regions) for table in tables], pa.int32()),
+        "append only": pa.array([_yes(table.append_only) for table in tables], pa.string()),
     }
-    click.echo(render(pa.table(columns), max(1, len(found))))
+    click.echo(render(pa.table(columns), max(1, len(tables))))
     if views:
         click.echo(render(_table_of(views), len(views)))
     for view in views:
         if view["error"]:
-            what = "not replaced" if view["status"] in ("new", "live") else view["status"]
-            click.echo(f"{view['name']} is {what}: {view['error']}")
-    for directory, error in failed.items():
+            state = "not replaced" if view["status"] in ("new", "live") else view["status"]
+            click.echo(f"{view['name']} is {state}: {view['error']}")
+    for directory, error in sync_errors.items():
         click.echo(f"{directory} can't be synced and may not survive a crash: {error}")
-    for text in notable(space, pins, database.path):
+    for text in space_notes(space, pins, database.path):
         click.echo(text)
 
 

@@ -110,8 +110,8 @@ class LiveLine(everview.Watcher):
         self._width = 0
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def end_at_once() -> None:
@@ -127,14 +127,14 @@ def interruptible(work: Callable[[], T], interrupt: Callable[[], None]) -> T:
     write tracebacks to the terminal.
     """
     done = threading.Event()
-    given: list[T] = []
-    failed: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            given.append(work())
+            results.append(work())
         except BaseException as error:
-            failed.append(error)
+            errors.append(error)
         finally:
             done.set()
 
@@ -149,6 +149,6 @@ def interruptible(work: Callable[[], T], interrupt: Callable[[], None]) -> T:
     except KeyboardInterrupt:
         interrupt()
         wait()
-    if failed:
-        raise failed[0]
-    return given[0]
+    if errors:
+        raise errors[0]
+    return results[0]

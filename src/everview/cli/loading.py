@@ -62,15 +62,15 @@ def load(
         target = database.table(table)
         rejects = closing.enter_context(Rejects(reject)) if reject else None
         for file in files:
-            begun, before = time.monotonic(), rejects.count if rejects else 0
+            start, before = time.monotonic(), rejects.count if rejects else 0
             line = ProgressLine(file)
             try:
                 rows = load_file(target, file, format, line.show, delimiter, rejects)
             finally:
                 line.clear()
-            took = time.monotonic() - begun
+            seconds = time.monotonic() - start
             name = f"{file}: " if len(files) > 1 else ""
-            click.echo(f"{name}loaded {count_rows(rows)} into {target.name} in {took:.1f} s")
+            click.echo(f"{name}loaded {count_rows(rows)} into {target.name} in {seconds:.1f} s")
             if rejects and rejects.count > before:
                 click.echo(f"{name}rejected {count_rows(rejects.count - before)} into {reject}")
 
@@ -81,15 +81,15 @@ class ProgressLine(RewrittenLine):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.begun = self.shown = time.monotonic()
+        self.start = self.last_shown = time.monotonic()
 
     def show(self, rows: int, part: float | None) -> None:
         """Show how many rows are stored, and which part of the file that is, if it is known."""
         now = time.monotonic()
-        if not sys.stderr.isatty() or now - self.shown < SECONDS_BETWEEN:
+        if not sys.stderr.isatty() or now - self.last_shown < SECONDS_BETWEEN:
             return
-        self.shown = now
-        rate = rows / (now - self.begun)
+        self.last_shown = now
+        rate = rows / (now - self.start)
         self.write(f"{self.name}  {_bar(part)}{rows:,} rows  {rate:,.0f} rows/s")
 
 

@@ -35,15 +35,15 @@ from everview.errors import EverviewError
 class Commands(click.Group):
     """Commands that show an error as a line on standard error, and never a traceback."""
 
-    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *positional: Any, **options: Any) -> Any:
         """Run the command in `args`. Without `args`, run that of this process, and then exit."""
         if args is not None:
-            return super().main(args, *others, **options)
+            return super().main(args, *positional, **options)
         try:
             interrupting.begin()
             starting.tells_itself = True
-            found = super().main(None, *others, **options | {"standalone_mode": False})
-            code = found if isinstance(found, int) else 0
+            result = super().main(None, *positional, **options | {"standalone_mode": False})
+            code = result if isinstance(result, int) else 0
         except click.ClickException as error:
             error.show()
             code = error.exit_code

@@ -16,7 +16,7 @@ from everview.cli.output import FORMATS, print_rows
 from everview.errors import DataError, UnknownColumn
 from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
-from everview.intake.explain import shown
+from everview.intake.explain import short_repr
 from everview.load.files import put_batches, read_json_lines
 from everview.results.result import count_rows, count_unchanged
 
@@ -44,12 +44,12 @@ def put(db: str, table: str, rows: tuple[str, ...]) -> None:
     with everview.open(db) as database:
         target = database.table(table)
         if rows == ("-",):
-            count, besides = _put_lines(target), ""
+            count, note = _put_lines(target), ""
         else:
             documents = [document for text in rows for document in _documents(text)]
             report = target.put(documents_to_arrow(target.schema, documents))
-            count, besides = report.rows, count_unchanged(report.unchanged)
-    click.echo(f"{count_rows(count)} put{besides}")
+            count, note = report.rows, count_unchanged(report.unchanged)
+    click.echo(f"{count_rows(count)} put{note}")
 
 
 @click.command(context_settings=_KEYS)
@@ -94,17 +94,17 @@ def get(ctx: click.Context, db: str, table: str, key: str) -> None:
       everview get shop.ev items 1
     """
     with everview.open(db, readonly=True) as database:
-        found = _view(database, table)
-        if found is None:
+        view = _view(database, table)
+        if view is None:
             source = database.table(table)
             schema = source.schema
             row, columns = source.get(parse_keys(schema, [key])[0]), schema.arrow
         else:
-            row = found.get(parse_keys(found.key_schema, [key])[0])
-            columns = found.schema
+            row = view.get(parse_keys(view.key_schema, [key])[0])
+            columns = view.schema
     if row is None:
-        what = "table" if found is None else "view"
-        click.echo(f"{what} {table} has no row with key {key}", err=True)
+        kind = "table" if view is None else "view"
+        click.echo(f"{kind} {table} has no row with key {key}", err=True)
         ctx.exit(1)
     click.echo(format_document(row, columns))
 
@@ -149,14 +149,14 @@ def scan(
             return
         source = database.table(table)
         schema = source.schema
-        wanted = pa.schema([schema.arrow.field(i) for i in schema.positions(names)])
+        arrow = pa.schema([schema.arrow.field(i) for i in schema.positions(names)])
         batches = source.batches(
             parse_bound(schema, start),
             parse_bound(schema, stop),
-            wanted.names,
+            arrow.names,
             batch_rows=BATCH_ROWS if limit is None else min(BATCH_ROWS, limit + 1),
         )
-        print_rows(wanted, batches, format, limit)
+        print_rows(arrow, batches, format, limit)
 
 
 def _view(database: everview.Database, name: str) -> everview.View | None:
@@ -172,13 +172,13 @@ def _view(database: everview.Database, name: str) -> everview.View | None:
 def _columns_of(view: everview.View, names: list[str] | None) -> pa.Table:
     """The rows of a view, with the named columns or all."""
     rows = view.to_arrow()
-    known = {name.lower(): name for name in rows.column_names}
+    column_names = {name.lower(): name for name in rows.column_names}
     for name in names or ():
-        if name.lower() not in known:
+        if name.lower() not in column_names:
             raise UnknownColumn(
                 f"view {view.name} has no column {name}; it has {', '.join(rows.column_names)}"
             )
-    return rows if names is None else rows.select([known[name.lower()] for name in names])
+    return rows if names is None else rows.select([column_names[name.lower()] for name in names])
 
 
 def _put_lines(table: everview.Table) -> int:
@@ -194,10 +194,10 @@ def _put_lines(table: everview.Table) -> int:
 
 def _documents(text: str) -> list[dict[str, Any]]:
     try:
-        found = parse_document(text)
+        documents = parse_document(text)
     except ValueError as error:
         raise DataError(
-            f"{shown(text)} is not JSON: {error}; write an object such as "
+            f"{short_repr(text)} is not JSON: {error}; write an object such as "
             '{"id": 1, "name": "pen"}, in single quotes for the shell'
         ) from None
-    return found if isinstance(found, list) else [found]
+    return documents if isinstance(documents, list) else [documents]

@@ -87,8 +87,8 @@ class Session:
         """Run the statements typed so far, up to the first that fails."""
         from everview.sql import split
 
-        typed, self.typed = self.typed, ""
-        for statement in split(typed):
+        script, self.typed = self.typed, ""
+        for statement in split(script):
             work = partial(self.database.sql, statement)
             click.echo(waiting_for(beginning(statement), work, self._interrupt))
 

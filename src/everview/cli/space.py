@@ -55,10 +55,10 @@ def compact(db: str) -> None:
             f"{db}: {readable_bytes(before)} -> {readable_bytes(after)}; "
             f"{readable_bytes(report.given_back)} given back"
         )
-        for text in held_by(report.after, database.pins()):
+        for text in readers_of_much(report.after, database.pins()):
             click.echo(text)
-    for path, why in report.skipped.items():
-        click.echo(f"{path} is left as it is: {why}", err=True)
+    for path, reason in report.skipped.items():
+        click.echo(f"{path} is left as it is: {reason}", err=True)
     sys.exit(1 if report.skipped else 0)
 
 
@@ -89,17 +89,19 @@ def pins(db: str, limit: float | None, no_limit: bool, as_json: bool) -> None:
     with everview.open(db, readonly=limit is None and not no_limit) as database:
         if limit is not None or no_limit:
             database.limit_pins(limit)
-        found, greatest = database.pins(), database.pin_limit
+        open_pins, greatest = database.pins(), database.pin_limit
     if as_json:
-        click.echo(json.dumps({"pins": list(map(dataclasses.asdict, found)), "limit": greatest}))
+        click.echo(
+            json.dumps({"pins": list(map(dataclasses.asdict, open_pins)), "limit": greatest})
+        )
         return
     columns = {
-        "process": pa.array([pin.process for pin in found], pa.int64()),
-        "epoch": pa.array([pin.epoch for pin in found], pa.int64()),
-        "open for": pa.array([duration(time.time() - pin.since) for pin in found], pa.string()),
-        "limit": pa.array([_limit(pin.max_age) for pin in found], pa.string()),
+        "process": pa.array([pin.process for pin in open_pins], pa.int64()),
+        "epoch": pa.array([pin.epoch for pin in open_pins], pa.int64()),
+        "open for": pa.array([duration(time.time() - pin.since) for pin in open_pins], pa.string()),
+        "limit": pa.array([_limit(pin.max_age) for pin in open_pins], pa.string()),
     }
-    click.echo(render(pa.table(columns), max(1, len(found))))
+    click.echo(render(pa.table(columns), max(1, len(open_pins))))
     click.echo(f"limit for new pins: {_limit(greatest)}")
 
 
@@ -107,9 +109,9 @@ def _limit(seconds: float | None) -> str:
     return "none" if seconds is None else duration(seconds)
 
 
-def notable(space: Space, pins: list[PinNote], db: str) -> Iterator[str]:
-    """Notes about space for the status: who holds much of it, and how much is free."""
-    yield from held_by(space, pins)
+def space_notes(space: Space, pins: list[PinNote], db: str) -> Iterator[str]:
+    """Notes about space for the status: which processes keep much of it, and how much is free."""
+    yield from readers_of_much(space, pins)
     if space.free > max(MUCH, space.bytes // 2):
         yield (
             f"{readable_bytes(space.free)} of {readable_bytes(space.bytes)} on disk are free; "
@@ -117,17 +119,17 @@ def notable(space: Space, pins: list[PinNote], db: str) -> Iterator[str]:
         )
 
 
-def held_by(space: Space, pins: list[PinNote]) -> Iterator[str]:
+def readers_of_much(space: Space, pins: list[PinNote]) -> Iterator[str]:
     """A note for each process whose reads keep much space from being used again."""
     for process, size in space.held.items():
         if size > MUCH:
-            of_it = [pin for pin in pins if pin.process == process]
+            own_pins = [pin for pin in pins if pin.process == process]
             since = [
                 f"epoch {pin.epoch} since {datetime.fromtimestamp(pin.since):%Y-%m-%d %H:%M:%S}"
-                for pin in of_it
+                for pin in own_pins
             ]
-            what = f"a pin of {', '.join(since)}" if since else "a read that has not ended"
+            cause = f"a pin of {', '.join(since)}" if since else "a read that has not ended"
             yield (
-                f"process {process} keeps {readable_bytes(size)} of old rows alive, with {what}; "
+                f"process {process} keeps {readable_bytes(size)} of old rows alive, with {cause}; "
                 "the space is free when that ends"
             )

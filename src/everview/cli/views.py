@@ -192,11 +192,11 @@ def _verified(database: everview.Database, name: str) -> bool:
     work = partial(database.verify, name)
     verdict = waiting_for(f"verifying {name} with Spark", work, database.interrupt)
     click.echo(verdict)
-    for what, rows in (("missing", verdict.missing), ("extra", verdict.extra)):
+    for kind, rows in (("missing", verdict.missing), ("extra", verdict.extra)):
         for row, count in list(rows.items())[:SHOWN]:
-            click.echo(f"  {what} {count}x: {', '.join(row)}")
+            click.echo(f"  {kind} {count}x: {', '.join(row)}")
         if len(rows) > SHOWN:
-            click.echo(f"  and {len(rows) - SHOWN:,} more {what}")
+            click.echo(f"  and {len(rows) - SHOWN:,} more {kind}")
     return verdict.equal
 
 

@@ -17,49 +17,49 @@ T = TypeVar("T")
 SECONDS_BEFORE = 1.0
 
 
-def waiting_for(what: str, work: Callable[[], T], interrupt: Callable[[], bool]) -> T:
-    """Run `work` and return its result; after a second, a terminal shows the text `what`.
+def waiting_for(text: str, work: Callable[[], T], interrupt: Callable[[], bool]) -> T:
+    """Run `work` and return its result; after a second, a terminal shows `text`.
 
     Ctrl-C calls `interrupt`, which cancels the work or returns False. After the work has ended,
     KeyboardInterrupt is raised. It is raised at once if the work can't be cancelled, or after a
     second Ctrl-C.
     """
-    found: list[T] = []
+    results: list[T] = []
     interrupted = threading.Event()
 
     def end() -> None:
         interrupted.set()
-        line.what = f"ending {what} (Ctrl-C again ends at once)"
+        line.text = f"ending {text} (Ctrl-C again ends at once)"
         if not interrupt():
             raise KeyboardInterrupt
 
-    with WaitingLine(what) as line:
+    with WaitingLine(text) as line:
         try:
-            interruptible(lambda: found.append(work()), end)
+            interruptible(lambda: results.append(work()), end)
         except Exception:  # engines have many for what was cancelled
             if not interrupted.is_set():
                 raise
     if interrupted.is_set():
         ending = KeyboardInterrupt()
-        if found:
-            ending.add_note(f"{what}: it ended before the interrupt")
+        if results:
+            ending.add_note(f"{text}: it ended before the interrupt")
         raise ending
-    return found[0]
+    return results[0]
 
 
 class WaitingLine(Closing):
     """A line on standard error that shows every second how long the wait is; only on a terminal."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self._ended = threading.Event()
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True)
 
     def _show(self) -> None:
-        begun, line = time.monotonic(), RewrittenLine()
-        while not self._ended.wait(SECONDS_BEFORE):
-            what = starting.TEXT if starting.is_starting else self.what
-            line.write(f"{what} ... {time.monotonic() - begun:.0f} s")
+        start, line = time.monotonic(), RewrittenLine()
+        while not self._is_over.wait(SECONDS_BEFORE):
+            text = starting.TEXT if starting.is_starting else self.text
+            line.write(f"{text} ... {time.monotonic() - start:.0f} s")
         line.clear()
 
     def __enter__(self) -> Self:
@@ -68,6 +68,6 @@ class WaitingLine(Closing):
         return self
 
     def close(self) -> None:
-        self._ended.set()
+        self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -44,7 +44,7 @@ def binary_array(data: Any, offsets: npt.NDArray[Any]) -> pa.BinaryArray:
 
 
 def check_size(size: int) -> None:
-    """Raises `DataError` if so many bytes of rows are more than can be had at once."""
+    """Raises `DataError` if rows have more bytes than one batch can have."""
     if size > MOST_BYTES:
         raise DataError(
             f"{size:,} bytes of rows would be needed at once, and {MOST_BYTES:,} are the most; "
@@ -53,9 +53,9 @@ def check_size(size: int) -> None:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """The rows of a table, of which there are some, as one batch."""
-    first, *others = table.combine_chunks().to_batches()
-    if others:
+    """The rows of a table, at least one, as one batch."""
+    first, *rest = table.combine_chunks().to_batches()
+    if rest:
         check_size(table.nbytes)
     return first
 
@@ -107,7 +107,7 @@ def values_of(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def valid_of(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """True where a value is there."""
+    """True where a value is not NULL."""
     if array.null_count == 0:
         return np.ones(len(array), np.bool_)
     return array.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
@@ -135,7 +135,7 @@ def array_of(arrow: pa.DataType, values: npt.NDArray[Any], valid: pa.Buffer | No
 
 
 def aligned(values: npt.NDArray[Any]) -> pa.Buffer:
-    """A copy where Arrow likes it to lie."""
+    """A copy at an address that is aligned as Arrow recommends."""
     buffer = pa.allocate_buffer(values.nbytes)
     np.frombuffer(buffer, values.dtype)[:] = values
     return buffer
@@ -147,8 +147,8 @@ def gather(data: Any, starts: Ints, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.zeros(0, dtype)
     room = len(data) - dtype.itemsize + 1
     window = np.ndarray((room,), f"V{dtype.itemsize}", data, strides=(1,))
-    found = window[starts]
-    return found.view(dtype.base).reshape(len(starts), *dtype.shape)
+    values = window[starts]
+    return values.view(dtype.base).reshape(len(starts), *dtype.shape)
 
 
 def word_sums(data: Any, starts: Ints) -> Words:

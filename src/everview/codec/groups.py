@@ -44,9 +44,9 @@ class GroupCodec:
         head = fixed_binary(bitmap, bitmap.shape[1])
         if not arrays:
             return head
-        present = [self._present(c.name, a) for c, a in zip(self._columns, arrays, strict=True)]
+        filled = [self._present(c.name, a) for c, a in zip(self._columns, arrays, strict=True)]
         return pc.binary_join_element_wise(
-            head, self._keys.encode(present), pa.scalar(b"", pa.binary())
+            head, self._keys.encode(filled), pa.scalar(b"", pa.binary())
         )
 
     def encode_plain(self, values: Sequence[Any]) -> bytes | None:

@@ -130,18 +130,22 @@ class _Maps:
         """Entries are in the order of their keys, and with equal keys in that of their bytes."""
         offsets, entries = items_of(array)
         encoded = self._entries.encode(entries)
-        by = {
+        sort_columns = {
             "map": np.repeat(np.arange(len(array)), np.diff(offsets)),
             "key": key_bytes(entries.field(0), self._rows_of),
             "entry": encoded,
         }
-        order = pc.sort_indices(pa.table(by), [(name, "ascending") for name in by])
+        order = pc.sort_indices(
+            pa.table(sort_columns), [(name, "ascending") for name in sort_columns]
+        )
         return _lists(offsets, valid_of(entries), encoded.take(order))
 
     def decode(self, encoded: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
         offsets, entries = self._items.decode(encoded)
-        stored = self._arrow.field(0).type
-        entries = pa.Array.from_buffers(stored, len(entries), [None], children=entries.flatten())
+        entry_type = self._arrow.field(0).type
+        entries = pa.Array.from_buffers(
+            entry_type, len(entries), [None], children=entries.flatten()
+        )
         return pa.Array.from_buffers(
             self._arrow, len(encoded), [valid, pa.py_buffer(offsets)], children=[entries]
         )
@@ -238,6 +242,6 @@ def _between(data: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
     borders = np.empty(2 * len(starts) + 1, np.int64)
     borders[:-1:2], borders[1::2], borders[-1] = starts, ends, ends[-1]
     pieces = binary_array(data, borders)
-    mine = pieces.take(pa.array(np.arange(0, len(pieces), 2, dtype=np.int32)))
-    offsets = offsets_of(mine).astype(np.int64)
-    return data_of(mine)[: offsets[-1]], offsets[:-1]
+    wanted_pieces = pieces.take(pa.array(np.arange(0, len(pieces), 2, dtype=np.int32)))
+    offsets = offsets_of(wanted_pieces).astype(np.int64)
+    return data_of(wanted_pieces)[: offsets[-1]], offsets[:-1]

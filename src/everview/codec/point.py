@@ -100,9 +100,9 @@ class PointDecoder:
 
 
 def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as dicts; raises `DataError` where Python has no value for one of theirs."""
+    """Rows as dicts; raises `DataError` if Python has no value for one of their cells."""
     try:
-        listed: list[dict[str, Any]] = rows.to_pylist()
+        documents: list[dict[str, Any]] = rows.to_pylist()
     except UnicodeDecodeError:
         raise
     except (OverflowError, ValueError) as error:
@@ -112,7 +112,7 @@ def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
             except (OverflowError, ValueError):
                 raise _no_value(name) from error
         raise
-    return listed
+    return documents
 
 
 def _no_value(name: str) -> DataError:

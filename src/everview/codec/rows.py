@@ -151,8 +151,8 @@ class RowCodec:
 
     def _values(self, pieces: pa.BinaryArray, i: int, valid: pa.Buffer | None) -> pa.Array:
         first, every = list(self.variable).index(i), len(self.variable) + 1
-        mine = np.arange(first, len(pieces), every, dtype=np.int32)
-        return self.variable[i].decode(pieces.take(pa.array(mine)), valid)
+        places = np.arange(first, len(pieces), every, dtype=np.int32)
+        return self.variable[i].decode(pieces.take(pa.array(places)), valid)
 
     def _begin(self, fixed: npt.NDArray[Any]) -> None:
         fixed["head"] = self._head
@@ -268,19 +268,19 @@ def _words_at(data: Any, starts: Ints, offset: int) -> Words:
 
 
 def kinds_of(heads: Words) -> Words:
-    """What heads say of format and schema version."""
+    """The format and schema version in each head."""
     return heads & _KIND
 
 
 def check_sums(data: Any, starts: Ints, heads: Words) -> None:
-    """Hold rows that fill `data` side by side against their checksums; raises `Damaged`.
+    """Compare rows that fill `data` side by side with their checksums; raises `Damaged`.
 
-    A checksum covers the row's kind, so rows of any version can be held against theirs.
+    A checksum covers the row's kind, so this works for rows of any version.
     """
     checksums = heads >> _HIGH
-    wrong = fold(word_sums(data, starts) - (checksums << _HIGH)) != checksums.astype(np.uint32)
-    if wrong.any():
-        raise Damaged(f"{int(wrong.sum())} of {len(starts)} rows fail their checksum")
+    differs = fold(word_sums(data, starts) - (checksums << _HIGH)) != checksums.astype(np.uint32)
+    if differs.any():
+        raise Damaged(f"{int(differs.sum())} of {len(starts)} rows fail their checksum")
 
 
 def version_of(row: bytes | None) -> int:
@@ -289,7 +289,7 @@ def version_of(row: bytes | None) -> int:
 
 
 def body(row: bytes) -> bytes:
-    """What is compared to tell whether two rows have equal values."""
+    """The bytes of a row that are equal in rows with equal values."""
     return row[:4] + row[HEADER:]
 
 

@@ -85,18 +85,19 @@ class TableCodec:
 
     def _read(self, kind: int, data: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]:
         codec = self._codec(kind)
-        there = [i for i in columns if i < len(codec.columns)]
-        found = dict(zip(there, codec.read(data, starts, there), strict=True))
+        stored_columns = [i for i in columns if i < len(codec.columns)]
+        arrays = dict(zip(stored_columns, codec.read(data, starts, stored_columns), strict=True))
         return [
-            found[i] if i in found else pa.nulls(len(starts), self.columns[i].type) for i in columns
+            arrays[i] if i in arrays else pa.nulls(len(starts), self.columns[i].type)
+            for i in columns
         ]
 
     def _codec(self, kind: int) -> RowCodec:
         """The codec of a version, also of one that came after this codec was made."""
         if kind not in self._codecs:
             version = _version(kind)
-            now = self._knowing(version)
-            columns = now.columns[: now._widths[version - 1]]
+            newest = self._codec_for(version)
+            columns = newest.columns[: newest._widths[version - 1]]
             self._codecs[kind] = RowCodec(columns, version)
         return self._codecs[kind]
 
@@ -109,71 +110,81 @@ class TableCodec:
             check_row(row)
             self._points[kind] = PointDecoder(self._codec(kind).columns, _version(kind))
         width = len(self._codec(kind).columns)
-        found = self._points[kind].decode(row, [i for i in columns if i < width])
-        return {name: found.get(name) for name in (self.columns[i].name for i in columns)}
+        values = self._points[kind].decode(row, [i for i in columns if i < width])
+        return {name: values.get(name) for name in (self.columns[i].name for i in columns)}
 
     def check(self, data: Any, starts: Ints) -> None:
-        """Hold rows that fill `data` side by side against their checksums; raises `Damaged`."""
+        """Compare rows that fill `data` side by side with their checksums; raises `Damaged`."""
         check_sums(data, starts, heads_of(data, starts))
 
-    def are_equal(self, one: bytes, other: bytes) -> bool:
+    def are_equal(self, a: bytes, b: bytes) -> bool:
         """Whether two rows have equal values, of whatever versions they are."""
-        if one[:4] == other[:4]:
-            return body(one) == body(other)
-        newest = max(_version(int.from_bytes(row[:4], "little")) for row in (one, other))
-        arrays = pa.array([one], pa.binary()), pa.array([other], pa.binary())
+        if a[:4] == b[:4]:
+            return body(a) == body(b)
+        newest = max(_version(int.from_bytes(row[:4], "little")) for row in (a, b))
+        arrays = pa.array([a], pa.binary()), pa.array([b], pa.binary())
         return bool(self._equal_values(*arrays, newest)[0])
 
-    def equal_rows(self, stored: list[bytes], rows: Encoded) -> npt.NDArray[np.bool_]:
-        """Where `rows`, of this version, have the values of those stored, of any version.
+    def equal_rows(self, stored_rows: list[bytes], rows: Encoded) -> npt.NDArray[np.bool_]:
+        """Where `rows`, of this version, have the values of the stored rows, of any version.
 
-        b"" stands for no row, which equals none. What is found equal has the right checksum.
-        Checksums tell most rows that differ, so that where none is equal hardly anything is
-        compared. Raises `Damaged`.
+        b"" stands for no row, which equals none. A stored row that equals has the right checksum.
+        Most rows that differ have other checksums, so little else is compared if none is equal.
+        Raises `Damaged`.
         """
-        if len(stored) <= _FEW:
-            pairs = zip(stored, rows.rows.to_pylist(), strict=True)
+        if len(stored_rows) <= _FEW:
+            pairs = zip(stored_rows, rows.rows.to_pylist(), strict=True)
             return np.array([self._is_intact_and_equal(*pair) for pair in pairs], np.bool_)
-        lengths = np.fromiter(map(len, stored), np.int64, len(stored))
+        lengths = np.fromiter(map(len, stored_rows), np.int64, len(stored_rows))
         most = 2 * rows.lengths.astype(np.int64) + _ROOM_FOR_NULLS
         if (lengths > most).any():
             lengths[lengths > most] = 0
-            stored = [row if length else b"" for row, length in zip(stored, lengths, strict=True)]
-        whole = pa.array(stored, pa.binary())
-        data, starts = data_of(whole), offsets_of(whole)[:-1].astype(np.int64)
+            stored_rows = [
+                row if length else b"" for row, length in zip(stored_rows, lengths, strict=True)
+            ]
+        stored_array = pa.array(stored_rows, pa.binary())
+        data, starts = data_of(stored_array), offsets_of(stored_array)[:-1].astype(np.int64)
         places = np.flatnonzero(lengths)
         starts = starts[places]
         heads = heads_of(data, starts)
         kinds = kinds_of(heads)
-        own = kinds == _kind(self.version)
+        is_own_version = kinds == _kind(self.version)
         checksums = rows.checksums(places, versions_in(data, starts))
-        equal = np.zeros(len(stored), np.bool_)
-        for chosen in (own & (heads >> np.uint64(32) == checksums), ~own):
-            if chosen.any():
-                mine = places[chosen]
-                theirs = _taken(whole, mine)
-                if not own[chosen].all():
-                    self.check(data_of(theirs), offsets_of(theirs)[:-1].astype(np.int64))
-                newest = max(map(_version, np.unique(kinds[chosen]).tolist()))
-                equal[mine] = self._equal_values(theirs, _taken(rows.rows, mine), newest)
+        equal = np.zeros(len(stored_rows), np.bool_)
+        for is_candidate in (
+            is_own_version & (heads >> np.uint64(32) == checksums),
+            ~is_own_version,
+        ):
+            if is_candidate.any():
+                candidates = places[is_candidate]
+                stored_candidates = _take(stored_array, candidates)
+                if not is_own_version[is_candidate].all():
+                    self.check(
+                        data_of(stored_candidates),
+                        offsets_of(stored_candidates)[:-1].astype(np.int64),
+                    )
+                newest = max(map(_version, np.unique(kinds[is_candidate]).tolist()))
+                equal[candidates] = self._equal_values(
+                    stored_candidates, _take(rows.rows, candidates), newest
+                )
         return equal
 
-    def _is_intact_and_equal(self, stored: bytes, row: bytes) -> bool:
-        if not stored:
+    def _is_intact_and_equal(self, stored_row: bytes, row: bytes) -> bool:
+        if not stored_row:
             return False
-        check_row(stored)
-        return self.are_equal(stored, row)
+        check_row(stored_row)
+        return self.are_equal(stored_row, row)
 
     def _equal_values(
-        self, one: pa.BinaryArray, other: pa.BinaryArray, newest: int
+        self, a: pa.BinaryArray, b: pa.BinaryArray, newest: int
     ) -> npt.NDArray[np.bool_]:
         """Where rows have equal values, of versions up to the newest."""
-        now = self._knowing(newest)
-        found = pc.equal(now._renewed(one), now._renewed(other))
-        return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        codec = self._codec_for(newest)
+        equal = pc.equal(codec._as_newest(a), codec._as_newest(b))
+        return equal.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
-    def _renewed(self, rows: pa.BinaryArray) -> pa.BinaryArray:
-        """The rows as this version has them, without versions and checksums."""
+    def _as_newest(self, rows: pa.BinaryArray) -> pa.BinaryArray:
+        """The rows as rows of this schema version, without versions and checksums."""
         data, starts = data_of(rows), offsets_of(rows)[:-1].astype(np.int64)
         if (kinds_of(heads_of(data, starts)) == _kind(self.version)).all():
             return unstamped(rows)
@@ -181,8 +192,8 @@ class TableCodec:
         names = [column.name for column in self.columns]
         return self.encode(pa.RecordBatch.from_arrays(arrays, names))
 
-    def _knowing(self, version: int) -> TableCodec:
-        """This codec, or the table's of now if the version is newer than this one."""
+    def _codec_for(self, version: int) -> TableCodec:
+        """This codec, or the table's current codec for a version that is newer than this one."""
         if version <= self.version:
             return self
         now = self._newer()
@@ -191,7 +202,7 @@ class TableCodec:
         return now
 
 
-def _taken(rows: pa.BinaryArray, places: Ints) -> pa.BinaryArray:
+def _take(rows: pa.BinaryArray, places: Ints) -> pa.BinaryArray:
     return rows if len(places) == len(rows) else rows.take(pa.array(places))
 
 

@@ -68,7 +68,7 @@ def _spark() -> SparkSession:
     try:
         running = SparkSession.active()
     except PySparkRuntimeError:
-        with starting.told():
+        with starting.announcing():
             running = _launch()
     return _beside(running)
 

@@ -1,7 +1,7 @@
-"""EXPLAIN of a view that is not created yet: its document with what it is expected to keep and to
-cost, and that as cells of the tree and lines around it.
+"""EXPLAIN of a view that is not created yet: its document with estimates of its state and cost,
+and these as cells of the tree and lines around it.
 
-Operators that other views have already keep no state more and take no time more.
+Operators that other views have already need no more state and no more time.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ def with_estimates(
     return {**document, "estimate": estimate, "plan": plan}
 
 
-def told(document: Document) -> Iterator[str]:
-    """What is expected, in lines above the tree."""
+def heading(document: Document) -> Iterator[str]:
+    """The estimates of the whole, as lines above the tree."""
     estimate = document["estimate"]
     new = estimate["new_state"]
     more = " more" if estimate["state"] != new else ""
-    mixed = readable_seconds(_mixed(estimate["per_1000_changes"].values())["seconds"])
+    seconds = readable_seconds(_mixed(estimate["per_1000_changes"].values())["seconds"])
     yield (
         f"expected: {about(new['rows'])} state rows{more}, {readable_bytes(new['bytes'])}; on "
         f"{estimate['engine'].capitalize()} a load of {readable_seconds(estimate['load_seconds'])},"
-        f" epochs of {readable_seconds(estimate['epoch_seconds'])} and {mixed} for 1,000 changes"
+        f" epochs of {readable_seconds(estimate['epoch_seconds'])} and {seconds} for 1,000 changes"
     )
 
 
-def below(document: Document) -> Iterator[str]:
-    """What is expected, in lines below the tree."""
+def footer(document: Document) -> Iterator[str]:
+    """What the estimates rest on, as lines below the tree."""
     estimate = document["estimate"]
     recompute, epochs = estimate["recompute"], estimate["rates"]["epochs"]
-    known = f"as in the last {epochs} epochs" if epochs > 1 else "as in the last epoch"
+    period = f"as in the last {epochs} epochs" if epochs > 1 else "as in the last epoch"
     yield (
         "rows in, reads, writes and time: for 1,000 changes, in the tree of all tables, mixed "
-        f"{known if epochs else 'by their rows, as no epochs are known'}"
+        f"{period if epochs else 'by their rows, as no epochs are known'}"
     )
     if recompute["share"] is not None and recompute["share"] < 1:
         yield (
@@ -64,16 +64,16 @@ def below(document: Document) -> Iterator[str]:
         )
     else:
         yield "recomputing would not be cheaper even if all rows of its tables changed at once"
-    measured = estimate["constants"]["measured"]
+    measured_on = estimate["constants"]["measured"]
     yield (
-        f"times by constants measured on {measured}"
-        if measured
+        f"times by constants measured on {measured_on}"
+        if measured_on
         else "times by default constants; everview calibrate DB measures those of this machine"
     )
 
 
 def cells(node: Document, shares: dict[str, float]) -> tuple[str, ...]:
-    """What stands under TITLES for a node: of a shared operator only its state, as it is."""
+    """The cells of a node under TITLES: of a shared operator only its state, as it is."""
     if node["state"]:
         state = node["state"]
         return (f"{state['rows']:,}", readable_bytes(state["bytes"]), *("",) * len(_WORK))
@@ -81,7 +81,7 @@ def cells(node: Document, shares: dict[str, float]) -> tuple[str, ...]:
     if part is None:
         return ("",) * len(TITLES)
     by_table = part["per_1000_changes"]
-    mixed = _mixed({**found, "share": shares[table]} for table, found in by_table.items())
+    mixed = _mixed({**costs, "share": shares[table]} for table, costs in by_table.items())
     return about(part["state"]["rows"]), readable_bytes(part["state"]["bytes"]), *_work(mixed)
 
 
@@ -89,19 +89,19 @@ def totals(estimate: Document) -> list[tuple[str, tuple[str, ...]]]:
     """Lines at the end of the tree: 1,000 changes of each table, and of all."""
     tables = estimate["per_1000_changes"]
     lines = [
-        (f"1,000 changes of {table}, {one['share']:.0%} of all", ("", "", *_work(one)))
-        for table, one in sorted(tables.items(), key=lambda named: -named[1]["share"])
+        (f"1,000 changes of {table}, {costs['share']:.0%} of all", ("", "", *_work(costs)))
+        for table, costs in sorted(tables.items(), key=lambda item: -item[1]["share"])
     ]
-    whole = ("", "", *_work(_mixed(tables.values())))
-    return [*lines, ("1,000 changes of all tables", whole)] if len(lines) > 1 else lines
+    total = ("", "", *_work(_mixed(tables.values())))
+    return [*lines, ("1,000 changes of all tables", total)] if len(lines) > 1 else lines
 
 
 def _mixed(tables: Iterable[Document]) -> Document:
-    """Of changes of all tables, as many of each as it has a share of them."""
-    found = list(tables)
-    return {what: sum(one["share"] * one[what] for one in found) for what in _WORK}
+    """The costs of changes of all tables, each table with its share of the changes."""
+    all_costs = list(tables)
+    return {name: sum(costs["share"] * costs[name] for costs in all_costs) for name in _WORK}
 
 
 def _work(costs: Document) -> tuple[str, ...]:
-    *counts, seconds = (costs[what] for what in _WORK)
+    *counts, seconds = (costs[name] for name in _WORK)
     return (*map(about, counts), readable_seconds(seconds))

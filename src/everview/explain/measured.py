@@ -1,8 +1,8 @@
-"""EXPLAIN ANALYZE: the document of EXPLAIN with what the last epochs of the view took, and that as
-cells of the tree.
+"""EXPLAIN ANALYZE: the document of EXPLAIN with the work of the last epochs of the view, and that
+as cells of the tree.
 
-A stateless node is part of the engine's program, which doesn't tell one from another: it has no
-numbers. Of a source the changes of its table are known.
+A stateless node has no numbers: it is part of the engine's program, which is measured as a whole.
+A source has the number of changes of its table.
 """
 
 from __future__ import annotations
@@ -22,37 +22,39 @@ _PER = 1_000  # changes
 Document = dict[str, Any]
 
 
-def analyzed(document: Document, plan: Node, found: Analysis | None) -> Document:
-    """The document with what is known of the view's epochs; None if it was not loaded yet."""
-    if found is None:
+def with_analysis(document: Document, plan: Node, work_of_view: Analysis | None) -> Document:
+    """The document with the work of the view's epochs; None if it was not loaded yet."""
+    if work_of_view is None:
         return {**document, "analysis": None}
     tables = {node.identity: node.table for node in plan.walk() if isinstance(node, Source)}
-    changes, whole = sum(found.changes.values()), found.whole
+    changes, total = sum(work_of_view.changes.values()), work_of_view.whole
     analysis = {
-        "epochs": found.epochs,
+        "epochs": work_of_view.epochs,
         "changes": changes,
-        "load": _costs(found.load),
-        "total": _costs(whole),
-        "per_1000_changes": _costs(whole, _PER / changes) if changes else None,
+        "load": _costs(work_of_view.load),
+        "total": _costs(total),
+        "per_1000_changes": _costs(total, _PER / changes) if changes else None,
     }
 
     def with_work(node: Document) -> Document:
         identity = node.get("identity", "view")
         work: Document | None = None
         if identity in tables:
-            work = {"changes": found.changes[tables[identity]]}
-        elif identity in found.operators:
-            work = _work(found.operators[identity], whole.nanoseconds, one_shard=node["by"] == [])
+            work = {"changes": work_of_view.changes[tables[identity]]}
+        elif identity in work_of_view.operators:
+            work = _work(
+                work_of_view.operators[identity], total.nanoseconds, one_shard=node["by"] == []
+            )
         return {**node, "work": work, "inputs": list(map(with_work, node["inputs"]))}
 
     return {**document, "analysis": analysis, "plan": with_work(document["plan"])}
 
 
 def _work(operator: OperatorWork, nanoseconds: int, one_shard: bool) -> Document:
-    whole = operator.whole
+    total = operator.whole
     return {
-        **_all(whole),
-        "share": whole.nanoseconds / nanoseconds if nanoseconds else None,
+        **_all(total),
+        "share": total.nanoseconds / nanoseconds if nanoseconds else None,
         "skew": None if one_shard else operator.skew,
         "load": _all(operator.load),
     }
@@ -63,7 +65,7 @@ def _all(work: Work) -> Document:
 
 
 def _costs(work: Work, times: float = 1) -> Document:
-    """What may be added up over operators."""
+    """The numbers that may be added up over operators."""
     return {
         "reads": work.reads * times,
         "writes": work.writes * times,
@@ -71,8 +73,8 @@ def _costs(work: Work, times: float = 1) -> Document:
     }
 
 
-def told(document: Document) -> Iterator[str]:
-    """What was analyzed, in lines above the tree."""
+def heading(document: Document) -> Iterator[str]:
+    """Which epochs were analyzed, as lines above the tree."""
     analysis = document["analysis"]
     if analysis is None:
         yield "analyzed: nothing, as it was not loaded yet"
@@ -82,16 +84,17 @@ def told(document: Document) -> Iterator[str]:
         yield "analyzed: no epoch, as its tables did not change since it was loaded"
     else:
         epochs = analysis["epochs"]
-        several = f"{len(epochs)} epochs, {epochs[0]} to {epochs[-1]}"
-        which = several if len(epochs) > 1 else f"epoch {epochs[0]}"
+        period = f"epoch {epochs[0]}"
+        if len(epochs) > 1:
+            period = f"{len(epochs)} epochs, {epochs[0]} to {epochs[-1]}"
         changes = f"{analysis['changes']:,} change{'s' * (analysis['changes'] != 1)}"
         load = readable_seconds(analysis["load"]["seconds"])
-        yield f"analyzed: {which}, with {changes} of its tables; loading took its operators {load}"
+        yield f"analyzed: {period}, with {changes} of its tables; loading took its operators {load}"
         yield "Spark runs its nodes as one program: they have no numbers of their own"
 
 
 def cells(node: Document) -> tuple[str, ...]:
-    """What stands under TITLES for a node; a source's rows in are the changes of its table."""
+    """The cells of a node under TITLES; a source's rows in are the changes of its table."""
     work = node["work"]
     if work is None:
         return ("",) * len(TITLES)

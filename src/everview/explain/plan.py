@@ -34,7 +34,7 @@ _STATELESS, _OPERATOR = "Spark", "operator"
 _WORST = (IN_FULL, BY_GROUP)
 _OWN_WIDTH = 36  # of a label, at least, however deep the tree
 _MOST_OF_PLACE = 40
-_KEPT = ("state rows", "bytes")
+_STATE_TITLES = ("state rows", "bytes")
 _PLAIN = re.compile(r"`(\w+)`")
 
 # What a node's state holds: (rows, bytes on disk); None if there is none yet.
@@ -53,32 +53,33 @@ def explain(
     `size` is asked for every operator, and with None for the view's own rows; `shared` says which
     other views use an operator's state.
     """
-    by = keyed_by(plan, key)
-    below = _document(plan, size, shared, {})
+    placement = keyed_by(plan, key)
+    plan_document = _document(plan, size, shared, {})
     top = {
         "kind": "view",
         "label": "view",
         "copied": False,
         "again": False,
-        "round": below["round"] + (not lies(plan, by)),
-        "by": _names(by),
-        "place": _place(plan, by),
+        "round": plan_document["round"] + (not lies(plan, placement)),
+        "by": _names(placement),
+        "place": _place(plan, placement),
         "runs": _OPERATOR,
         "maintained": INCREMENTAL,
         "state": _state(size(None)),
         "shared_with": [],
-        "inputs": [below],
+        "inputs": [plan_document],
     }
-    states = {part["identity"]: part["state"] for part in _parts(below) if part["state"]}
-    kept = [*states.values(), *([top["state"]] if top["state"] else [])]
-    how = {p["identity"]: p["maintained"] for p in _parts(below)}
-    rereading = list(how.values()).count(REREADS)
-    but = f", but {rereading} of its operators may re-read" if rereading else ""
+    states = {part["identity"]: part["state"] for part in _parts(plan_document) if part["state"]}
+    sizes: list[Any] = [*states.values(), *([top["state"]] if top["state"] else [])]
+    maintenance = {p["identity"]: p["maintained"] for p in _parts(plan_document)}
+    worst = next((way for way in _WORST if way in maintenance.values()), INCREMENTAL)
+    rereading = list(maintenance.values()).count(REREADS)
+    exception = f", but {rereading} of its operators may re-read" if rereading else ""
     return {
         "key": list(key),
         "rounds": top["round"],
-        "maintained": next((one for one in _WORST if one in how.values()), INCREMENTAL) + but,
-        "state": {what: sum(one[what] for one in kept) for what in ("rows", "bytes")},
+        "maintained": worst + exception,
+        "state": {unit: sum(size[unit] for size in sizes) for unit in ("rows", "bytes")},
         "plan": top,
     }
 
@@ -87,24 +88,25 @@ def _document(
     node: Node,
     size: Size,
     shared: Callable[[Node], list[str]],
-    known: dict[str, Document],
+    documents: dict[str, Document],
     copied: bool = False,
 ) -> Document:
-    """A part that has operators and comes again has its inputs where it came first."""
-    if node.identity in known:
-        return {**known[node.identity], "copied": copied, "again": True, "inputs": []}
+    """The document of a node. A part with operators that comes again has no inputs: they are where
+    it came first."""
+    if node.identity in documents:
+        return {**documents[node.identity], "copied": copied, "again": True, "inputs": []}
     is_operator = node.is_operator
-    needed = shards_by(node) if is_operator else (None,) * len(node.inputs())
-    below = [
-        _document(one, size, shared, known, is_operator and by is None)
-        for one, by in zip(node.inputs(), needed, strict=True)
+    input_placements = shards_by(node) if is_operator else (None,) * len(node.inputs())
+    inputs = [
+        _document(input_node, size, shared, documents, is_operator and by is None)
+        for input_node, by in zip(node.inputs(), input_placements, strict=True)
     ]
-    by = needed[0] if is_operator else distribution(node)
+    by = input_placements[0] if is_operator else distribution(node)
     document = {
         "kind": node.kind,
         "label": _PLAIN.sub(r"\1", node.label()),
         "identity": node.identity,
-        "round": max((one["round"] for one in below), default=1) + shuffles(node),
+        "round": max((input_["round"] for input_ in inputs), default=1) + shuffles(node),
         "by": _names(by),
         "place": _place(node.inputs()[0], by) if is_operator else None,
         "copied": copied,
@@ -113,21 +115,23 @@ def _document(
         "maintained": node.maintenance(),
         "state": _state(size(node)) if is_operator else None,
         "shared_with": shared(node) if is_operator else [],
-        "inputs": below,
+        "inputs": inputs,
     }
-    if is_operator or any(one["identity"] in known for one in below):
-        known[node.identity] = document
+    if is_operator or any(input_["identity"] in documents for input_ in inputs):
+        documents[node.identity] = document
     return document
 
 
-def _names(by: Distribution) -> list[str] | None:
-    return None if by is None or by == UNNAMED else [min(place) for place in by]
+def _names(placement: Distribution) -> list[str] | None:
+    if placement is None or placement == UNNAMED:
+        return None
+    return [min(place) for place in placement]
 
 
-def _place(node: Node, by: Distribution) -> str:
-    if by == UNNAMED:
+def _place(node: Node, placement: Distribution) -> str:
+    if placement == UNNAMED:
         return "where it lies"
-    names = _names(by) or []
+    names = _names(placement) or []
     if len(names) > 1 and set(names) == set(node.names()):
         return "by whole row"
     return f"by {', '.join(names)}" if names else "one shard"
@@ -139,61 +143,67 @@ def _state(size: tuple[int, int] | None) -> Document | None:
 
 def _parts(document: Document) -> Iterator[Document]:
     yield document
-    for one in document["inputs"]:
-        yield from _parts(one)
+    for input_ in document["inputs"]:
+        yield from _parts(input_)
 
 
 def as_text(document: Document, width: int = WIDTH) -> str:
-    """The document as lines of about `width` columns; what is cut there is whole in the document.
+    """The document as lines of about `width` columns; only the document has long labels in full.
 
-    If epochs were analyzed, nodes have what those took in place of their state.
+    If epochs were analyzed, nodes show the work of those in place of their state.
     """
     lines = [*_header(document), ""]
-    drawn = list(_draw(document["plan"], "", ""))
-    titles, cells_of, below = _numbers(document)
+    tree_lines = list(_draw(document["plan"], "", ""))
+    titles, cells_of, total_lines = _numbers(document)
     cells = [("round", "runs in", *titles)]
     cells += [
-        (str(line.node["round"]), _where(line.node, brief=titles != _KEPT), *cells_of(line.node))
-        for line in drawn
+        (
+            str(line.node["round"]),
+            _where(line.node, brief=titles != _STATE_TITLES),
+            *cells_of(line.node),
+        )
+        for line in tree_lines
     ]
-    cells += [("", "", *sums) for _, sums in below]
+    cells += [("", "", *sums) for _, sums in total_lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     room = width - sum(widths) - 2 * len(widths)
-    trees = [line.before + _cut(line.label, room - len(line.before)) for line in drawn]
-    trees = ["plan", *trees, *(label for label, _ in below)]
+    trees = [line.before + _cut(line.label, room - len(line.before)) for line in tree_lines]
+    trees = ["plan", *trees, *(label for label, _ in total_lines)]
     wide = max(map(len, trees))
-    all_notes = [[], *(line.notes for line in drawn), *([] for _ in below)]
+    all_notes = [[], *(line.notes for line in tree_lines), *([] for _ in total_lines)]
     for tree, (number, where, *rest), notes in zip(trees, cells, all_notes, strict=True):
         line = f"{number:>{widths[0]}}  {tree:<{wide}}  {where:<{widths[1]}}"
         numbers = [f"  {cell:>{room}}" for cell, room in zip(rest, widths[2:], strict=True)]
         lines.append("".join([line, *numbers]).rstrip())
         lines += [" " * (widths[0] + 2) + note for note in notes]
-    after = ["", *expected.below(document)] if "estimate" in document else []
-    return "\n".join([*lines, *after])
+    footer = ["", *expected.footer(document)] if "estimate" in document else []
+    return "\n".join([*lines, *footer])
 
 
 def _numbers(
     document: Document,
 ) -> tuple[tuple[str, ...], Callable[[Document], tuple[str, ...]], list[tuple[str, Any]]]:
-    """What stands beside the nodes: titles, the cells of a node, and lines at the end."""
+    """The columns beside the nodes: their titles, the cells of a node, and lines at the end."""
     if (document.get("analysis") or {}).get("epochs"):
         return analyze.TITLES, analyze.cells, analyze.totals(document["analysis"])
     if "estimate" in document:
         estimate = document["estimate"]
-        shares = {table: one["share"] for table, one in estimate["per_1000_changes"].items()}
+        shares = {
+            table: changes["share"] for table, changes in estimate["per_1000_changes"].items()
+        }
         cells = partial(expected.cells, shares=shares)
         return expected.TITLES, cells, expected.totals(estimate)
-    return _KEPT, _kept, []
+    return _STATE_TITLES, _state_cells, []
 
 
 def _header(document: Document) -> Iterator[str]:
     status = document.get("status", "not created")
-    told = {
+    descriptions = {
         "live": f"live, at epoch {document.get('epoch')}",
         "new": "new, to be loaded when it is first maintained",
         "stopped": f"stopped, at epoch {document.get('epoch')}: {document.get('error')}",
     }
-    yield f"view {document.get('view', '')}: {told.get(status, status)}"
+    yield f"view {document.get('view', '')}: {descriptions.get(status, status)}"
     yield f"key: {', '.join(document['key']) or 'none, it has one row'}"
     if status == "live" and document.get("error"):
         yield f"not replaced: {document['error']}"
@@ -201,21 +211,21 @@ def _header(document: Document) -> Iterator[str]:
         yield f"order of reading: {', '.join(document['order'])}"
     state = document["state"]
     rows, size = f"{state['rows']:,}", readable_bytes(state["bytes"])
-    kept = f"{rows} state rows, {size} on disk"
+    state_text = f"{rows} state rows, {size} on disk"
     if status == "not created":
-        shared = f"{rows} rows of its state ({size}) are there already"
-        kept = shared if state["bytes"] else "no state yet"
+        shared_text = f"{rows} rows of its state ({size}) are there already"
+        state_text = shared_text if state["bytes"] else "no state yet"
     rounds = f"{document['rounds']} round{'s' * (document['rounds'] > 1)}"
-    yield f"{rounds}, {kept}; maintained: {document['maintained']}"
+    yield f"{rounds}, {state_text}; maintained: {document['maintained']}"
     if "analysis" in document:
-        yield from analyze.told(document)
+        yield from analyze.heading(document)
     if "estimate" in document:
-        yield from expected.told(document)
+        yield from expected.heading(document)
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A node in the tree: what stands before it, its label, and what is said under it."""
+    """A node in the tree: the branches before it, its label, and the notes under it."""
 
     node: Document
     before: str
@@ -223,26 +233,27 @@ class _Line:
     notes: list[str]
 
 
-def _draw(node: Document, before: str, below: str) -> Iterator[_Line]:
-    """The node and what is under it, to the right of `before` and `below`."""
+def _draw(node: Document, before: str, indent: str) -> Iterator[_Line]:
+    """The lines of a node and of its inputs: the first begins with `before`, others with `indent`
+    or more."""
     if node["again"]:
-        told = {**node, "state": None, "work": None, "estimate": None}
-        yield _Line(told, before, node["label"], [f"{below}· as above"])
+        brief_node = {**node, "state": None, "work": None, "estimate": None}
+        yield _Line(brief_node, before, node["label"], [f"{indent}· as above"])
         return
-    *others, last = node["inputs"] or [None]
-    bar = below + "│  " * bool(others)
+    *first_inputs, last_input = node["inputs"] or [None]
+    bar = indent + "│  " * bool(first_inputs)
     yield _Line(node, before, node["label"], [f"{bar}· {note}" for note in _notes(node)])
-    for one in others:
-        yield from _draw(one, below + "├─ ", below + "│  ")
-    if last is not None:
-        branch = bool(others)
-        yield from _draw(last, below + "└─ " * branch, below + "   " * branch)
+    for input_ in first_inputs:
+        yield from _draw(input_, indent + "├─ ", indent + "│  ")
+    if last_input is not None:
+        branch = bool(first_inputs)
+        yield from _draw(last_input, indent + "└─ " * branch, indent + "   " * branch)
 
 
 def _notes(node: Document) -> Iterator[str]:
     if node["maintained"] != INCREMENTAL:
         yield node["maintained"]
-    if any(one["copied"] for one in node["inputs"]):
+    if any(input_["copied"] for input_ in node["inputs"]):
         yield "its right side is copied to every shard"
     if node["shared_with"]:
         yield f"shared with {', '.join(node['shared_with'])}"
@@ -255,27 +266,27 @@ def _where(node: Document, brief: bool) -> str:
     return where if len(where) <= _MOST_OF_PLACE else where[: _MOST_OF_PLACE - 1] + "…"
 
 
-def _kept(node: Document) -> tuple[str, ...]:
-    """What stands under _KEPT for a node."""
+def _state_cells(node: Document) -> tuple[str, ...]:
+    """The cells of a node under _STATE_TITLES."""
     state = node["state"]
     return (f"{state['rows']:,}", readable_bytes(state["bytes"])) if state else ("", "")
 
 
 def _cut(label: str, room: int) -> str:
-    """Of the label as many parts as there is room for, and how many more there are."""
+    """The label with as many parts as there is room for, and the number of the others."""
     room = max(room, _OWN_WIDTH)
     if len(label) <= room:
         return label
     columns, where, conditions = label.partition(") where ")
     if where:  # a source, whose columns say less than its conditions
-        name, _, listed = columns.partition(" (")
-        count = listed.count(", ") + 1
+        name, _, names = columns.partition(" (")
+        count = names.count(", ") + 1
         text = f"{name} ({count} column{'s' * (count > 1)}) where {conditions}"
         return text if len(text) <= room else f"{text[: room - 1]}…"
     parts, separator = _split(label)
-    for shown in range(len(parts) - 1, 0, -1):
-        text = separator.join(parts[:shown]) + separator.rstrip()
-        text += f" … {len(parts) - shown} more"
+    for count in range(len(parts) - 1, 0, -1):
+        text = separator.join(parts[:count]) + separator.rstrip()
+        text += f" … {len(parts) - count} more"
         text += ")" * (text.count("(") - text.count(")"))
         if len(text) <= room:
             return text
@@ -299,7 +310,7 @@ def _split(label: str) -> tuple[list[str], str]:
 def _outermost(text: str, separator: str) -> list[str]:
     """A text split at those separators that are in the fewest parentheses."""
     depths = accumulate((character == "(") - (character == ")") for character in text)
-    found = [(depth, at) for at, depth in enumerate(depths) if text.startswith(separator, at)]
-    outer = [at for depth, at in found if depth == min(found)[0]]
+    places = [(depth, at) for at, depth in enumerate(depths) if text.startswith(separator, at)]
+    outer = [at for depth, at in places if depth == min(places)[0]]
     starts, ends = [0, *(at + len(separator) for at in outer)], [*outer, len(text)]
     return [text[start:end] for start, end in zip(starts, ends, strict=True)]

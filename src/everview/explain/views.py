@@ -1,4 +1,4 @@
-"""How a view is maintained: its plan, with the size of its state and who shares it."""
+"""How a view is maintained: its plan, with the size of its state and the views that share it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def explain_view(store: Reader, view: ViewRecord) -> Document:
     """How a view is maintained, or would be if it is not in the catalog."""
     views = store.catalog.all(VIEWS).values()
     others = [other for other in views if other.name != view.name]
-    states = {i: state for one in others if one.is_live for i, state in one.operators.items()}
+    live = [other for other in others if other.is_live]
+    states = {identity: state for other in live for identity, state in other.operators.items()}
     states |= view.states if view.is_loaded else {}
 
     def size(node: Node | None) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
-"""What the last epochs of a view took: of each operator and shard, and of which changes.
+"""The work of the last epochs of a view: by operator and shard, and the changes that caused it.
 
-Two records are put together: shards keep what epochs took of them, and a record for each table
-has the last epochs that changed it, with how many changes. Both keep the last twenty; only epochs
-of which all is known are looked at.
+It comes from two records: shards keep the work of epochs, and a record for each table has the last
+epochs that changed it, with the number of changes. Both keep the last twenty. The analysis has only
+epochs that all records still have.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from functools import cached_property
 
 from everview.catalog import CHANGES, Changes, Key, Positions, ViewRecord
 from everview.stores.base import Reader
-from everview.stores.work import KEPT, ShardWork, Work, total
+from everview.stores.work import KEPT_EPOCHS, ShardWork, Work, total
 
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """Of an operator, or the rows of a view: what its load and some epochs took, by shard."""
+    """The work of the load and of some epochs, by shard, of an operator or of a view's rows."""
 
     loads: Mapping[int, Work]
     shards: Mapping[int, Work]
 
     @cached_property
     def whole(self) -> Work:
-        """The epochs in all shards."""
+        """The work of the epochs in all shards."""
         return total(self.shards.values())
 
     @property
     def load(self) -> Work:
-        """The load of all shards."""
+        """The work of the load in all shards."""
         return total(self.loads.values())
 
     @property
@@ -42,8 +42,8 @@ class OperatorWork:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The epochs that are looked at, how many changes they had by table, and what they took by
-    the identity of the operator, or 'view'."""
+    """The epochs analyzed, their number of changes by table, and their work by the identity of the
+    operator, or 'view'."""
 
     epochs: list[int]
     changes: Mapping[str, int]
@@ -62,13 +62,13 @@ def with_changes(
     store: Reader, epoch: int, start: Positions, end: Positions
 ) -> dict[Key[Changes], Changes]:
     """The records of the tables that an epoch changed, with that epoch."""
-    found = {}
+    records = {}
     for table in start:
         changes = sum(end[table].values()) - sum(start[table].values())
         if changes:
             epochs = (*_changes(store, table), (epoch, changes))
-            found[CHANGES[table]] = Changes(epochs[-KEPT:])
-    return found
+            records[CHANGES[table]] = Changes(epochs[-KEPT_EPOCHS:])
+    return records
 
 
 def _changes(store: Reader, table: str) -> tuple[tuple[int, int], ...]:
@@ -76,49 +76,56 @@ def _changes(store: Reader, table: str) -> tuple[tuple[int, int], ...]:
 
 
 def recent_changes(store: Reader, tables: Iterable[str]) -> tuple[dict[str, int], int]:
-    """How many changes the tables had in their last epochs, as far as they are known of all of
-    them, and in how many epochs."""
-    known = {table: _changes(store, table) for table in tables}
-    after = max((_before([epoch for epoch, _ in epochs]) for epochs in known.values()), default=0)
-    recent = {t: [pair for pair in epochs if pair[0] > after] for t, epochs in known.items()}
+    """How many changes each table had in the last epochs that are known of all tables, and how many
+    epochs these are."""
+    changes = {table: _changes(store, table) for table in tables}
+    after = max((_before([epoch for epoch, _ in epochs]) for epochs in changes.values()), default=0)
+    recent = {t: [pair for pair in epochs if pair[0] > after] for t, epochs in changes.items()}
     numbers = {epoch for epochs in recent.values() for epoch, _ in epochs}
     return {t: sum(n for _, n in epochs) for t, epochs in recent.items()}, len(numbers)
 
 
 def analyze(store: Reader, view: ViewRecord, committed: int) -> Analysis:
-    """What epochs of a loaded view took, as far as they are committed."""
+    """The work of the committed epochs of a loaded view."""
     changes = {table: _changes(store, table) for table in view.tables}
-    found = {
+    works = {
         operator: {number: store.states.shard(state, number).work() for number in view.shards}
         for operator, state in view.states.items()
     }
-    shards = [shard for operator in found.values() for shard in operator.values()]
+    shards = [shard for operator in works.values() for shard in operator.values()]
     after = max(
         view.loaded_at,
         *(_before([epoch for epoch, _ in epochs]) for epochs in changes.values()),
         *(_before([work.epoch for work in shard.epochs]) for shard in shards),
     )
-    known = range(after + 1, committed + 1)
+    epochs_in_range = range(after + 1, committed + 1)
     return Analysis(
-        sorted({epoch for epochs in changes.values() for epoch, _ in epochs if epoch in known}),
+        sorted(
+            {
+                epoch
+                for epochs in changes.values()
+                for epoch, _ in epochs
+                if epoch in epochs_in_range
+            }
+        ),
         {
-            table: sum(number for epoch, number in epochs if epoch in known)
+            table: sum(number for epoch, number in epochs if epoch in epochs_in_range)
             for table, epochs in changes.items()
         },
-        {operator: _within(known, shards) for operator, shards in found.items()},
+        {operator: _within(epochs_in_range, shards) for operator, shards in works.items()},
     )
 
 
 def _before(epochs: list[int]) -> int:
-    """The last epoch of which it isn't known whether it was there."""
-    return epochs[0] - 1 if len(epochs) == KEPT else 0
+    """The last epoch that the record may have forgotten."""
+    return epochs[0] - 1 if len(epochs) == KEPT_EPOCHS else 0
 
 
-def _within(known: range, shards: Mapping[int, ShardWork]) -> OperatorWork:
+def _within(epochs: range, shards: Mapping[int, ShardWork]) -> OperatorWork:
     return OperatorWork(
         {number: shard.load for number, shard in shards.items() if shard.load},
         {
-            number: total(work for work in shard.epochs if work.epoch in known)
+            number: total(work for work in shard.epochs if work.epoch in epochs)
             for number, shard in shards.items()
         },
     )

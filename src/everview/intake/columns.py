@@ -74,9 +74,9 @@ def in_halves(values: Any, convert: Callable[[Any], Array]) -> pa.ChunkedArray:
 
 def parse_timestamps(array: Array, target: pa.DataType) -> Array:
     """ISO text to timestamps; text without an offset is UTC."""
-    zoned = pc.match_substring_regex(array, r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$")
-    dated = pc.match_substring_regex(array, r"^\d{4}-\d\d-\d\d$")
-    end = pc.if_else(zoned, "", pc.if_else(dated, "T00:00Z", "Z"))
+    has_zone = pc.match_substring_regex(array, r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$")
+    is_date = pc.match_substring_regex(array, r"^\d{4}-\d\d-\d\d$")
+    end = pc.if_else(has_zone, "", pc.if_else(is_date, "T00:00Z", "Z"))
     return pc.cast(pc.binary_join_element_wise(array, end, ""), target)
 
 
@@ -88,10 +88,10 @@ def _parse_intervals(array: Array, target: pa.DataType) -> Array:
 
 
 def _interval(text: str) -> timedelta:
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
+    match = _INTERVAL.fullmatch(text)
+    if match is None:
         raise ValueError("no interval")
-    sign, days, hours, minutes, seconds, micros = found.groups(default="0")
+    sign, days, hours, minutes, seconds, micros = match.groups(default="0")
     size = timedelta(
         days=int(days),
         hours=int(hours),
@@ -111,7 +111,7 @@ def _rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
 
 
 def _plainly(array: Array) -> Array:
-    """The column without what only says how or why its values are stored."""
+    """The column as plain values: not a dictionary, run lengths or an extension type."""
     if isinstance(array.type, pa.BaseExtensionType) and array.type.extension_name in _PLAIN:
         array = pc.cast(array, array.type.storage_type)
     if types.is_run_end_encoded(array.type):
@@ -125,8 +125,8 @@ def _by_value(array: Array) -> pa.ChunkedArray:
     if types.is_string_view(type_) or types.is_binary_view(type_):
         type_ = pa.string() if types.is_string_view(type_) else pa.binary()
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    taken = [chunk.dictionary.cast(type_).take(chunk.indices) for chunk in chunks]
-    return pa.chunked_array(taken, type_)
+    decoded = [chunk.dictionary.cast(type_).take(chunk.indices) for chunk in chunks]
+    return pa.chunked_array(decoded, type_)
 
 
 def _as_it_is(array: Array, target: pa.DataType) -> Array:
@@ -176,8 +176,8 @@ def _in_range(array: Array) -> Array:
         low, high, numbers = FIRST_US, LAST_US, pa.int64()
     else:
         return array
-    found = pc.min_max(array.cast(numbers))
-    least, most = found["min"].as_py(), found["max"].as_py()
+    bounds = pc.min_max(array.cast(numbers))
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
     if least is not None and not (low <= least and most <= high):
         raise OverflowError("outside the years 1 to 9999")
     return array

@@ -3,8 +3,8 @@
 Decimals, dates, timestamps and intervals are strings, BINARY is base64, and the floats JSON has no
 number for are "NaN", "Infinity" and "-Infinity". Numbers in JSON are read digit by digit, never as
 floats.
-An ARRAY is an array, a STRUCT an object, a MAP an object or an array of pairs: written is an object
-if its keys are STRING.
+An ARRAY is an array, a STRUCT an object, a MAP an object or an array of pairs; it is written as an
+object if its keys are STRING.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def format_document(row: Mapping[str, Any], schema: pa.Schema | None = None) -> 
 
 
 def format_value(value: Any, arrow: pa.DataType | None = None) -> str:
-    """A value as JSON, of types that no table stores what Python shows."""
+    """A value as JSON; if no table can store its type, what Python's str gives."""
     return json.dumps(json_value(value, arrow), ensure_ascii=False, default=str)
 
 
@@ -70,13 +70,14 @@ def store_json_text(array: Array, target: pa.DataType) -> pa.ChunkedArray:
         try:
             values.append(None if text is None else parse_document(text))
         except ValueError:
-            shown = text if isinstance(text, str) else text.decode(errors="replace")
-            raise Unfit(position, shown) from None
+            readable = text if isinstance(text, str) else text.decode(errors="replace")
+            raise Unfit(position, readable) from None
     return store_json(values, target)
 
 
 def json_value(value: Any, arrow: pa.DataType | None = None) -> Any:
-    """What JSON has no word for, as text; in arrays, structs and maps too."""
+    """The value as JSON has it; text where JSON has no such value, also in arrays, structs and
+    maps."""
     if isinstance(value, Mapping):
         types = {} if arrow is None else {field.name: field.type for field in arrow}
         return {name: json_value(part, types.get(name)) for name, part in value.items()}

@@ -20,10 +20,12 @@ _ZONED = "it has a time zone: convert it to local time without one, or use TIMES
 
 def misfit(value: Any, target: pa.DataType) -> str:
     """'abc' is not a DECIMAL(12,2); pass ..."""
-    return f"{shown(value)} is not {_article(target)}; {_REMEDIES[kind(target)](value, target)}"
+    return (
+        f"{short_repr(value)} is not {_article(target)}; {_REMEDIES[kind(target)](value, target)}"
+    )
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """The value as Python writes it, shortened."""
     if isinstance(value, Decimal | datetime | date):
         return str(value)
@@ -88,8 +90,8 @@ def _decimal(value: Any, target: pa.DataType) -> str:
     if _decimals(number) > target.scale:
         return f"it has more than {target.scale} decimals: round it first"
     if number.adjusted() + 1 > target.precision - target.scale:
-        whole = target.precision - target.scale
-        return f"it has more than {whole} digits before the point: use a wider type"
+        whole_digits = target.precision - target.scale
+        return f"it has more than {whole_digits} digits before the point: use a wider type"
     return "write plain digits, such as '9.90'"
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from everview.errors import WrongKey, WrongType
 from everview.intake.columns import store_column
-from everview.intake.explain import misfit, shown
+from everview.intake.explain import misfit, short_repr
 from everview.intake.kinds import Unfit
-from everview.intake.rows import as_arrow, is_pandas, match_columns, null_refused, pandas_columns
+from everview.intake.rows import as_arrow, is_pandas, match_columns, null_error, pandas_columns
 from everview.intake.values import store_values
 from everview.schema import TableSchema
 
@@ -25,21 +25,21 @@ def keys_to_arrow(schema: TableSchema, keys: Keys, nullable: bool = False) -> pa
 
     Keys of a table have no NULL; those of a view may be `nullable`.
     """
-    given = _given_columns(schema, keys)
-    stored = []
-    for column, (data, store) in zip(schema.key_columns, given, strict=True):
+    inputs = _input_columns(schema, keys)
+    arrays = []
+    for column, (data, store) in zip(schema.key_columns, inputs, strict=True):
         try:
-            converted = store(data, column.type)
+            array = store(data, column.type)
         except Unfit as unfit:
             raise WrongType(
                 f"table {schema.name}, key {unfit.position + 1}, column {column.name}: "
                 f"{misfit(unfit.value, column.type)}"
             ) from None
-        if converted.null_count and not nullable:
-            position = converted.is_null().index(True).as_py() + 1
-            raise null_refused(schema, column, f"table {schema.name}, key {position}", True)
-        stored.append(converted)
-    return pa.Table.from_arrays(stored, schema=schema.key_arrow)
+        if array.null_count and not nullable:
+            position = array.is_null().index(True).as_py() + 1
+            raise null_error(schema, column, f"table {schema.name}, key {position}", True)
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=schema.key_arrow)
 
 
 def bound_to_key(schema: TableSchema, bound: Any) -> tuple[Any, ...] | None:
@@ -48,22 +48,22 @@ def bound_to_key(schema: TableSchema, bound: Any) -> tuple[Any, ...] | None:
         return None
     values = tuple(bound) if isinstance(bound, tuple | list) else (bound,)
     if isinstance(bound, Mapping):
-        named = {schema.column(name).name: value for name, value in bound.items()}
-        values = tuple(named[name] for name in schema.key[: len(named)] if name in named)
+        by_name = {schema.column(name).name: value for name, value in bound.items()}
+        values = tuple(by_name[name] for name in schema.key[: len(by_name)] if name in by_name)
     width = len(bound) if isinstance(bound, Mapping) else len(values)
     if not 1 <= width == len(values) <= len(schema.key):
         raise WrongKey(
-            f"table {schema.name}: {shown(bound)} is no bound of a scan; give a key or its leading "
-            f"columns ({', '.join(schema.key)})"
+            f"table {schema.name}: {short_repr(bound)} is no bound of a scan; give a key or its "
+            f"leading columns ({', '.join(schema.key)})"
         )
     leading = TableSchema(schema.name, schema.key_columns[:width], schema.key[:width])
-    exact = keys_to_arrow(leading, [values])
-    return tuple(exact.to_pylist()[0].values())
+    keys = keys_to_arrow(leading, [values])
+    return tuple(keys.to_pylist()[0].values())
 
 
-def _given_columns(schema: TableSchema, keys: Keys) -> list[tuple[Any, Any]]:
+def _input_columns(schema: TableSchema, keys: Keys) -> list[tuple[Any, Any]]:
     if isinstance(keys, list):
-        return _listed(schema, keys)
+        return _columns_of_list(schema, keys)
     if is_pandas(keys):
         columns = pandas_columns(schema, keys)
         _check_names(schema, columns)
@@ -72,18 +72,18 @@ def _given_columns(schema: TableSchema, keys: Keys) -> list[tuple[Any, Any]]:
         return [(keys, store_column)]
     table = as_arrow(keys)
     if table is not None:
-        matched = match_columns(schema, table.column_names)
-        _check_names(schema, matched)
-        return [(table.column(matched[name]), store_column) for name in schema.key]
+        positions = match_columns(schema, table.column_names)
+        _check_names(schema, positions)
+        return [(table.column(positions[name]), store_column) for name in schema.key]
     if isinstance(keys, Mapping | str | bytes) or not isinstance(keys, Iterable):
         raise WrongKey(
-            f"table {schema.name}: keys come in a list, such as [{shown(keys)}], "
+            f"table {schema.name}: keys come in a list, such as [{short_repr(keys)}], "
             "or as an Arrow table of the key columns"
         )
-    return _listed(schema, list(keys))
+    return _columns_of_list(schema, list(keys))
 
 
-def _listed(schema: TableSchema, keys: list[Any]) -> list[tuple[Any, Any]]:
+def _columns_of_list(schema: TableSchema, keys: list[Any]) -> list[tuple[Any, Any]]:
     if len(schema.key) == 1 and not any(isinstance(key, tuple | list | Mapping) for key in keys):
         return [(keys, store_values)]
     parts = [_parts(schema, position, key) for position, key in enumerate(keys, 1)]
@@ -101,14 +101,14 @@ def _parts(schema: TableSchema, position: int, key: Any) -> tuple[Any, ...]:
     columns = ", ".join(schema.key)
     form = f"a tuple ({columns})" if len(schema.key) > 1 else f"one value ({columns})"
     raise WrongKey(
-        f"table {schema.name}, key {position}: {shown(key)} is not a key; a key is {form}"
+        f"table {schema.name}, key {position}: {short_repr(key)} is not a key; a key is {form}"
     )
 
 
 def _check_names(schema: TableSchema, names: Iterable[str]) -> None:
-    given = list(names)
-    if set(given) != set(schema.key):
+    key_names = list(names)
+    if set(key_names) != set(schema.key):
         raise WrongKey(
             f"table {schema.name}: keys have the columns {', '.join(schema.key)}, "
-            f"not {', '.join(given) or 'none'}"
+            f"not {', '.join(key_names) or 'none'}"
         )

@@ -48,7 +48,7 @@ class Unfit(Exception):
 
 
 def plain(value: Any) -> Any:
-    """A Python value to show, also of an Arrow scalar that Python has no value for."""
+    """A Python value to show; text for an Arrow scalar that Python has no value for."""
     if not isinstance(value, pa.Scalar):
         return value
     try:

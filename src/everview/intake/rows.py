@@ -23,9 +23,9 @@ from everview.schema import Column, TableSchema, is_nested
 Rows = Any
 # Says where the row at a position came from, for error messages.
 Where = Callable[[int], str]
-# A column as it was given, and how it becomes stored.
+# A column in the form of the user, and the function that converts it.
 Store = Callable[[Any, pa.DataType], pa.ChunkedArray]
-Given = tuple[Any, Store]
+InputColumn = tuple[Any, Store]
 
 
 def rows_to_arrow(schema: TableSchema, rows: Rows, where: Where | None = None) -> pa.Table:
@@ -37,22 +37,22 @@ def rows_to_arrow(schema: TableSchema, rows: Rows, where: Where | None = None) -
     where = where or partial("table {}, row {}".format, schema.name)
     if isinstance(rows, Mapping):
         rows = [rows]
-    count, given = _take_apart(schema, rows, where)
-    return _assemble(schema, count, given, where)
+    count, columns = _take_apart(schema, rows, where)
+    return _assemble(schema, count, columns, where)
 
 
 def text_to_arrow(schema: TableSchema, rows: pa.Table, where: Where) -> pa.Table:
     """As `rows_to_arrow`, for columns of text that are to be parsed; arrays, structs and maps are
     JSON."""
-    matched = match_columns(schema, rows.column_names)
-    given: dict[str, Given] = {
+    positions = match_columns(schema, rows.column_names)
+    columns: dict[str, InputColumn] = {
         name: (
             rows.column(at),
             store_json_text if is_nested(schema.column(name).type) else store_text,
         )
-        for name, at in matched.items()
+        for name, at in positions.items()
     }
-    return _assemble(schema, rows.num_rows, given, where)
+    return _assemble(schema, rows.num_rows, columns, where)
 
 
 def documents_to_arrow(
@@ -60,13 +60,13 @@ def documents_to_arrow(
 ) -> pa.Table:
     """As `rows_to_arrow`, for rows out of JSON (see `everview.intake.documents`)."""
     where = where or partial("table {}, row {}".format, schema.name)
-    given = _dict_columns(schema, documents, where, store_json)
-    return _assemble(schema, len(documents), given, where)
+    columns = _dict_columns(schema, documents, where, store_json)
+    return _assemble(schema, len(documents), columns, where)
 
 
 def match_columns(schema: TableSchema, names: Iterable[Any]) -> dict[str, int]:
-    """Positions of the given names by the table's column name."""
-    matched: dict[str, int] = {}
+    """The positions of names, by the name of the table's column."""
+    positions: dict[str, int] = {}
     for position, name in enumerate(names):
         if not isinstance(name, str):
             raise UnknownColumn(
@@ -74,59 +74,61 @@ def match_columns(schema: TableSchema, names: Iterable[Any]) -> dict[str, int]:
                 f"it has {', '.join(schema.names)}"
             )
         column = schema.column(name).name
-        if column in matched:
+        if column in positions:
             raise DataError(f"table {schema.name}: column {column} is given twice; keep one")
-        matched[column] = position
-    return matched
+        positions[column] = position
+    return positions
 
 
-def _assemble(schema: TableSchema, count: int, given: dict[str, Given], where: Where) -> pa.Table:
-    stored = [
-        _store(schema, column, count, given.get(column.name), where) for column in schema.columns
+def _assemble(
+    schema: TableSchema, count: int, columns: dict[str, InputColumn], where: Where
+) -> pa.Table:
+    arrays = [
+        _store(schema, column, count, columns.get(column.name), where) for column in schema.columns
     ]
-    return pa.Table.from_arrays(stored, schema=schema.arrow)
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
 def _store(
-    schema: TableSchema, column: Column, count: int, given: Given | None, where: Where
+    schema: TableSchema, column: Column, count: int, input_column: InputColumn | None, where: Where
 ) -> pa.ChunkedArray:
-    if given is None:
-        stored = pa.chunked_array([pa.nulls(count, column.type)])
+    if input_column is None:
+        array = pa.chunked_array([pa.nulls(count, column.type)])
     else:
         try:
-            stored = given[1](given[0], column.type)
+            array = input_column[1](input_column[0], column.type)
         except Unfit as unfit:
             place = where(unfit.position + 1)
             raise WrongType(
                 f"{place}, column {column.name}{unfit.path}: "
                 f"{misfit(unfit.value, unfit.target or column.type)}"
             ) from None
-    if not column.nullable and stored.null_count:
-        raise null_refused(schema, column, where(_first_null(stored) + 1), given is not None)
-    return stored
+    if not column.nullable and array.null_count:
+        raise null_error(schema, column, where(_first_null(array) + 1), input_column is not None)
+    return array
 
 
-def null_refused(
-    schema: TableSchema, column: Column, place: str, was_given: bool
-) -> NullNotAllowed:
-    found = "NULL or missing" if was_given else "missing"
-    why = "is part of the primary key" if column.name in schema.key else "is NOT NULL"
-    return NullNotAllowed(f"{place}, column {column.name}: {found}, but it {why}; give a value")
+def null_error(schema: TableSchema, column: Column, place: str, has_column: bool) -> NullNotAllowed:
+    problem = "NULL or missing" if has_column else "missing"
+    rule = "is part of the primary key" if column.name in schema.key else "is NOT NULL"
+    return NullNotAllowed(f"{place}, column {column.name}: {problem}, but it {rule}; give a value")
 
 
 def _first_null(column: pa.ChunkedArray) -> int:
     return int(pc.index(pc.is_null(column), True).as_py())
 
 
-def _take_apart(schema: TableSchema, rows: Rows, where: Where) -> tuple[int, dict[str, Given]]:
-    """How many rows there are, and what was given for which column."""
+def _take_apart(
+    schema: TableSchema, rows: Rows, where: Where
+) -> tuple[int, dict[str, InputColumn]]:
+    """The number of rows, and their columns by name."""
     if is_pandas(rows):
         return len(rows), pandas_columns(schema, rows)
     table = as_arrow(rows)
     if table is not None:
-        matched = match_columns(schema, table.column_names)
+        positions = match_columns(schema, table.column_names)
         return table.num_rows, {
-            name: (table.column(position), store_column) for name, position in matched.items()
+            name: (table.column(position), store_column) for name, position in positions.items()
         }
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         is_lazy = hasattr(rows, "collect")  # as Polars' lazy frames are
@@ -135,8 +137,8 @@ def _take_apart(schema: TableSchema, rows: Rows, where: Where) -> tuple[int, dic
             f"or a pandas, Polars or Spark frame, not as {type(rows).__name__}"
             + ("; pass what its collect() gives" if is_lazy else "")
         )
-    listed = list(rows)
-    return len(listed), _dict_columns(schema, listed, where, store_values)
+    documents = list(rows)
+    return len(documents), _dict_columns(schema, documents, where, store_values)
 
 
 def as_arrow(rows: Any) -> pa.Table | None:
@@ -166,19 +168,19 @@ def is_pandas(rows: Any) -> bool:
     return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
 
 
-def pandas_columns(schema: TableSchema, frame: Any) -> dict[str, Given]:
+def pandas_columns(schema: TableSchema, frame: Any) -> dict[str, InputColumn]:
     """The frame's columns; its index is left out. Missing values, NaN too, are NULL."""
-    matched = match_columns(schema, frame.columns)
+    positions = match_columns(schema, frame.columns)
     for name in frame.index.names:
-        if isinstance(name, str) and schema.has(name) and schema.column(name).name not in matched:
+        if isinstance(name, str) and schema.has(name) and schema.column(name).name not in positions:
             raise DataError(
                 f"table {schema.name}: column {name} is the frame's index, which is not stored; "
                 "pass frame.reset_index()"
             )
-    return {name: _pandas_column(frame.iloc[:, at]) for name, at in matched.items()}
+    return {name: _pandas_column(frame.iloc[:, at]) for name, at in positions.items()}
 
 
-def _pandas_column(series: Any) -> Given:
+def _pandas_column(series: Any) -> InputColumn:
     if series.dtype == object:
         return series.tolist(), partial(store_values, nan_is_null=True)
     try:
@@ -189,7 +191,7 @@ def _pandas_column(series: Any) -> Given:
 
 def _dict_columns(
     schema: TableSchema, rows: list[Any], where: Where, store: Store
-) -> dict[str, Given]:
+) -> dict[str, InputColumn]:
     for position, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise WrongType(
@@ -219,10 +221,10 @@ def _gather(rows: list[Mapping[str, Any]], names: list[str], where: Where) -> li
         return [row.get(name) for row in rows]
     values = []
     for position, row in enumerate(rows):
-        found = [name for name in names if name in row]
-        if len(found) > 1:
+        spellings = [name for name in names if name in row]
+        if len(spellings) > 1:
             raise DataError(
-                f"{where(position + 1)}: {' and '.join(found)} are the same column; keep one"
+                f"{where(position + 1)}: {' and '.join(spellings)} are the same column; keep one"
             )
-        values.append(row[found[0]] if found else None)
+        values.append(row[spellings[0]] if spellings else None)
     return values

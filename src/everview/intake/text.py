@@ -29,22 +29,22 @@ def store_text(array: Array, target: pa.DataType) -> pa.ChunkedArray:
 
 
 def _parse_integers(array: Array, target: pa.DataType) -> Array:
-    trimmed = pc.utf8_trim_whitespace(array)
-    if pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():
+    text = pc.utf8_trim_whitespace(array)
+    if pc.any(pc.match_substring(text, "x", ignore_case=True)).as_py():
         raise ValueError("hexadecimal")
     try:
-        return pc.cast(trimmed, target)
+        return pc.cast(text, target)
     except pa.ArrowInvalid:  # 1.0, as programs write it that have whole numbers as floats
-        return pc.cast(pc.replace_substring_regex(trimmed, r"^(-?\d+)\.0*$", r"\1"), target)
+        return pc.cast(pc.replace_substring_regex(text, r"^(-?\d+)\.0*$", r"\1"), target)
 
 
 def _parse_floats(array: Array, target: pa.DataType) -> Array:
-    trimmed = pc.utf8_trim_whitespace(array)
-    parsed = pc.cast(trimmed, target)
-    meant = pc.match_substring_regex(trimmed, r"^[+-]?inf(inity)?$", ignore_case=True)
-    if pc.any(pc.and_(pc.is_inf(parsed), pc.invert(meant))).as_py():
+    text = pc.utf8_trim_whitespace(array)
+    floats = pc.cast(text, target)
+    is_written_infinite = pc.match_substring_regex(text, r"^[+-]?inf(inity)?$", ignore_case=True)
+    if pc.any(pc.and_(pc.is_inf(floats), pc.invert(is_written_infinite))).as_py():
         raise OverflowError("beyond the largest number of the type")
-    return parsed
+    return floats
 
 
 def _parse_booleans(array: Array, target: pa.DataType) -> Array:

@@ -22,7 +22,7 @@ from everview.intake.nested import parts_of_values, store_parts
 from everview.schema import is_nested
 
 _NOTHING = type(None)
-_OWN: dict[Kind, frozenset[type]] = {
+_OWN_TYPES: dict[Kind, frozenset[type]] = {
     "boolean": frozenset({bool, _NOTHING}),
     "integer": frozenset({int, _NOTHING}),
     "floating": frozenset(),
@@ -34,7 +34,7 @@ _OWN: dict[Kind, frozenset[type]] = {
     "timestamp_ntz": frozenset(),
     "interval": frozenset({timedelta, _NOTHING}),
 }
-_NATURAL: dict[str, Callable[[list[Any]], Any]] = {
+_CONVERTERS: dict[str, Callable[[list[Any]], Any]] = {
     "bool": lambda values: pa.array(values, pa.bool_()),
     "int": lambda values: _integers(values),
     "float": lambda values: pa.array(values, pa.float64()),
@@ -53,26 +53,26 @@ def store_values(
 ) -> pa.ChunkedArray:
     """The values as a column of the stored type; None is NULL. Raises `Unfit`."""
     if is_nested(target):
-        given = [_whole_value(value, nan_is_null) for value in values]
+        whole_values = [_whole_value(value, nan_is_null) for value in values]
         store = partial(store_values, nan_is_null=nan_is_null)
-        return store_parts(parts_of_values(given, target), target, store)
-    found = set(map(type, values))
-    if nan_is_null and any(issubclass(type_, float) for type_ in found):
+        return store_parts(parts_of_values(whole_values, target), target, store)
+    types = set(map(type, values))
+    if nan_is_null and any(issubclass(type_, float) for type_ in types):
         values = [None if value != value else value for value in values]
-        found = set(map(type, values))
-    if found <= _OWN[kind(target)]:
+        types = set(map(type, values))
+    if types <= _OWN_TYPES[kind(target)]:
         return in_halves(values, lambda part: pa.array(part, target))
-    if len(found - {_NOTHING}) == 1 and (group := _one_group(values, found)):
+    if len(types - {_NOTHING}) == 1 and (group := _one_group(values, types)):
         return _store_group(group, values, target)
     return _store_groups(values, target)
 
 
-def _one_group(values: list[Any], found: set[type]) -> str | None:
+def _one_group(values: list[Any], types: set[type]) -> str | None:
     """The group of values that are all of one of the plain types, or None."""
-    if datetime in found:
+    if datetime in types:
         zones = {value.tzinfo is None for value in values if value is not None}
         return ("naive" if zones.pop() else "aware") if len(zones) == 1 else None
-    return next((group for group, type_ in _GROUPS if type_ in found), None)
+    return next((group for group, type_ in _GROUPS if type_ in types), None)
 
 
 def _store_groups(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
@@ -84,15 +84,15 @@ def _store_groups(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(len(values), target)])
     columns: list[pa.ChunkedArray] = []
     order: list[int] = []
-    unfit: list[int] = []
+    misfits: list[int] = []
     for name, positions in groups.items():
         try:
             columns.append(_store_group(name, [values[i] for i in positions], target))
             order += positions
-        except Unfit as refused:
-            unfit.append(positions[refused.position])
-    if unfit:
-        raise Unfit(min(unfit), plain(values[min(unfit)]))
+        except Unfit as unfit:
+            misfits.append(positions[unfit.position])
+    if misfits:
+        raise Unfit(min(misfits), plain(values[min(misfits)]))
     if len(columns) == 1:
         return columns[0]
     inverse = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())
@@ -103,15 +103,15 @@ def _store_groups(values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
 def _store_group(name: str, values: list[Any], target: pa.DataType) -> pa.ChunkedArray:
     if name == "null":
         return pa.chunked_array([pa.nulls(len(values), target)])
-    if name not in _NATURAL:
+    if name not in _CONVERTERS:
         raise Unfit(0, values[0])
     # Floats reach further than Arrow's decimals.
     as_float = name == "decimal" and kind(target) == "floating"
-    natural = _nearest_floats if as_float else _NATURAL[name]
+    to_arrow = _nearest_floats if as_float else _CONVERTERS[name]
 
     def convert(part: list[Any]) -> pa.ChunkedArray:
         try:
-            return store_column(natural(part), target)
+            return store_column(to_arrow(part), target)
         except Unfit as unfit:
             raise ValueError(f"value {unfit.position}") from None
 
@@ -143,7 +143,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def _whole_value(value: Any, nan_is_null: bool) -> Any:
-    """What is given for an array, a struct or a map; None where it is missing."""
+    """A Python value for an array, a struct or a map; None where it is missing."""
     if isinstance(value, float) and nan_is_null:
         return None if value != value else value
     return value if isinstance(value, np.ndarray) else _plain_value(value)

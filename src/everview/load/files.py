@@ -29,7 +29,7 @@ import pyarrow.parquet as parquet
 from everview.errors import DataError, EverviewError, NullNotAllowed, UnknownColumn
 from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
 from everview.intake.documents import parse_document
-from everview.intake.explain import shown
+from everview.intake.explain import short_repr
 from everview.intake.rows import match_columns
 from everview.load.reject import LINE, Rejects, without_reasons
 from everview.schema import TableSchema
@@ -74,16 +74,16 @@ def load(
     from everview.load.pieces import fitting_batches
 
     path = os.fspath(path)
-    found = _format_of(path, format)
+    format_name = _format_of(path, format)
     options = {}
-    if found == "csv":
+    if format_name == "csv":
         options["delimiter"] = _delimiter_of(path, delimiter)
     elif delimiter is not None:
         raise DataError(f"{path} is not a CSV file, so it has no delimiter; leave it out")
     if rejects is None:
-        batches = _READERS[found](table.schema, path, **options)
+        batches = _READERS[format_name](table.schema, path, **options)
     else:
-        batches = fitting_batches(table.schema, path, found, rejects, **options)
+        batches = fitting_batches(table.schema, path, format_name, rejects, **options)
     return put_batches(table, batches, path, progress)
 
 
@@ -92,25 +92,25 @@ def put_batches(table: Table, batches: Batches, name: str, progress: Progress | 
 
     An error says how many rows are stored, and calls the source `name`.
     """
-    stored = 0
+    row_count = 0
     try:
         for batch, part in batches:
             table.put(batch)
-            stored += batch.num_rows
+            row_count += batch.num_rows
             if progress is not None:
-                progress(stored, part)
+                progress(row_count, part)
     except DataError as error:
-        raise type(error)(f"{error}; {_outcome(stored)}") from None
+        raise type(error)(f"{error}; {_outcome(row_count)}") from None
     except (EverviewError, KeyboardInterrupt) as error:
-        error.add_note(f"{name}: {_outcome(stored)}")
+        error.add_note(f"{name}: {_outcome(row_count)}")
         raise
-    return stored
+    return row_count
 
 
-def _outcome(stored: int) -> str:
-    if not stored:
+def _outcome(row_count: int) -> str:
+    if not row_count:
         return "no rows were stored"
-    return f"the {stored:,} rows of earlier batches are stored; loading again replaces them"
+    return f"the {row_count:,} rows of earlier batches are stored; loading again replaces them"
 
 
 def _format_of(path: str, format: str | None) -> str:
@@ -124,19 +124,21 @@ def _format_of(path: str, format: str | None) -> str:
             "pipe JSON lines into `everview put DB TABLE -`"
         )
     suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
-    found = format or SUFFIXES.get(suffix)
-    if found not in _READERS:
+    name = format or SUFFIXES.get(suffix)
+    if name not in _READERS:
         raise DataError(
-            f"{path}: format {found or suffix or 'without a suffix'} is not known; "
+            f"{path}: format {name or suffix or 'without a suffix'} is not known; "
             f"give the format: {', '.join(_READERS)}"
         )
-    return found
+    return name
 
 
-def _delimiter_of(path: str, given: str | None) -> str:
-    if given is not None and (len(given) != 1 or not given.isascii() or given in '"\r\n'):
-        raise DataError(f"{path}: {given!r} can't separate fields; give one ASCII character")
-    return given or ("\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ",")
+def _delimiter_of(path: str, delimiter: str | None) -> str:
+    if delimiter is not None and (
+        len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'
+    ):
+        raise DataError(f"{path}: {delimiter!r} can't separate fields; give one ASCII character")
+    return delimiter or ("\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ",")
 
 
 def _read_parquet(schema: TableSchema, path: str) -> Batches:
@@ -176,13 +178,13 @@ def _read_csv(schema: TableSchema, path: str, delimiter: str) -> Batches:
     def where(row: int) -> str:
         return f"{path}, row {first + row:,} (line {_csv_line(path, delimiter, first + row):,})"
 
-    with opened(path) as (raw, part), _csv_errors(path, delimiter, len(names)):
+    with open_stream(path) as (raw, part), _csv_errors(path, delimiter, len(names)):
         stream = CountingQuotes(raw)
         batches = _csv_batches(stream, csv_conversion(names, columns), delimiter)
-        ahead = next(batches, None)
-        while (batch := ahead) is not None:
-            ahead = next(batches, None)
-            if ahead is None and stream.quotes % 2:
+        next_batch = next(batches, None)
+        while (batch := next_batch) is not None:
+            next_batch = next(batches, None)
+            if next_batch is None and stream.quotes % 2:
                 _check_closed(path, delimiter)
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 rows = pa.Table.from_batches([batch.slice(start, BATCH_ROWS)])
@@ -220,14 +222,14 @@ class CountingQuotes(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        found = self._stream.read(size)
-        self.quotes += found.count(b'"')
-        return found
+        data = self._stream.read(size)
+        self.quotes += data.count(b'"')
+        return data
 
 
 def _check_closed(path: str, delimiter: str) -> None:
     """Refuse a quote that is never closed, since Arrow would end it at the end of the file."""
-    with opened(path) as (stream, _):
+    with open_stream(path) as (stream, _):
         csv.field_size_limit(CSV_BLOCK)
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
         reader, line = csv.reader(text, delimiter=delimiter, strict=True), 1
@@ -270,9 +272,9 @@ def _csv_errors(path: str, delimiter: str, width: int) -> Iterator[None]:
             raise DataError(f"{path}: a row is longer than {CSV_BLOCK:,} bytes") from None
         for row, (line, fields) in enumerate(_csv_rows(path, delimiter), 1):
             if len(fields) != width:
-                found = count_fields(len(fields))
+                count = count_fields(len(fields))
                 raise DataError(
-                    f"{path}, row {row:,} (line {line:,}): {found}, but the header has {width}; "
+                    f"{path}, row {row:,} (line {line:,}): {count}, but the header has {width}; "
                     f"quote fields that contain {delimiter!r}"
                 ) from None
         raise DataError(f"{path} can't be read as CSV: {error}") from None
@@ -283,10 +285,10 @@ def count_fields(count: int) -> str:
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:
-    with opened(path) as (stream, _):
+    with open_stream(path) as (stream, _):
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
-        found = csv.reader(text, delimiter=delimiter)
-        header = next((fields for fields in found if fields), None)
+        rows = csv.reader(text, delimiter=delimiter)
+        header = next((fields for fields in rows if fields), None)
     if header is None:
         raise DataError(f"{path} is empty; a CSV file starts with a line of column names")
     if "\0" in header[0]:
@@ -295,18 +297,18 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
 
 
 def _check_separated(schema: TableSchema, path: str, header: list[str]) -> None:
-    """Names that are not taken apart are not those of columns."""
-    found = min(set(_DELIMITERS) & set(header[0]), default=None)
-    if len(header) == 1 and found and not schema.has(header[0]):
+    """Refuse a header whose names another character seems to separate."""
+    separator = min(set(_DELIMITERS) & set(header[0]), default=None)
+    if len(header) == 1 and separator and not schema.has(header[0]):
         raise DataError(
-            f"{path}, line 1: {shown(header[0])} is one column; if {found!r} separates its "
-            "columns, give that as the delimiter"
+            f"{path}, line 1: {short_repr(header[0])} is one column; if {separator!r} separates "
+            "its columns, give that as the delimiter"
         )
 
 
 def _csv_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The rows with the line each begins on."""
-    with opened(path) as (stream, _):
+    with open_stream(path) as (stream, _):
         csv.field_size_limit(CSV_BLOCK)
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
         reader = csv.reader(text, delimiter=delimiter)
@@ -319,12 +321,12 @@ def _csv_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_line(path: str, delimiter: str, row: int) -> int:
-    found = next(itertools.islice(_csv_rows(path, delimiter), row - 1, None), None)
-    return found[0] if found else row + 1
+    row_and_fields = next(itertools.islice(_csv_rows(path, delimiter), row - 1, None), None)
+    return row_and_fields[0] if row_and_fields else row + 1
 
 
 def _read_json(schema: TableSchema, path: str) -> Batches:
-    with opened(path) as (stream, part):
+    with open_stream(path) as (stream, part):
         for batch in read_json_lines(schema, stream, path):
             yield batch, part()
 
@@ -377,14 +379,15 @@ def json_object(schema: TableSchema, name: str, number: int, line: bytes) -> dic
 
 
 def check_names(schema: TableSchema, place: str, names: list[str]) -> None:
-    """Columns are known, named once, and none that needs a value is missing."""
+    """Raises `DataError` unless columns are known, named once, and none that needs a value is
+    missing."""
     if "" in names:
         raise UnknownColumn(
             f"{place}: column {names.index('') + 1} has no name; leave it out (in pandas, with "
             "index=False), or name it"
         )
     try:
-        matched = match_columns(schema, names)
+        positions = match_columns(schema, names)
     except UnknownColumn as error:
         raise UnknownColumn(
             f"{place}: {error}; remove it from the file, or add it to the table with ALTER TABLE "
@@ -393,16 +396,16 @@ def check_names(schema: TableSchema, place: str, names: list[str]) -> None:
     except DataError as error:
         raise type(error)(f"{place}: {error}") from None
     for column in schema.columns:
-        if not column.nullable and column.name not in matched:
-            why = "is part of the primary key" if column.name in schema.key else "is NOT NULL"
+        if not column.nullable and column.name not in positions:
+            rule = "is part of the primary key" if column.name in schema.key else "is NOT NULL"
             raise NullNotAllowed(
-                f"{place}: column {column.name} {why} of table {schema.name}, "
+                f"{place}: column {column.name} {rule} of table {schema.name}, "
                 f"but there are only {', '.join(names)}"
             )
 
 
 @contextmanager
-def opened(path: str) -> Iterator[tuple[IO[bytes], Callable[[], float]]]:
+def open_stream(path: str) -> Iterator[tuple[IO[bytes], Callable[[], float]]]:
     """The file's bytes, unpacked if gzipped, and a function that tells the part read so far."""
     size = max(1, os.path.getsize(path))
     try:

@@ -1,7 +1,7 @@
-"""Files in pieces of whole rows, for loads that put rows aside which don't fit (see `reject`).
+"""Files in pieces of whole rows, for loads that reject rows which don't fit (see `reject`).
 
-Memory is bounded by a piece. CSV is cut at the ends of rows, which a chunk without quotes has
-wherever it has line ends.
+Memory is bounded by a piece. CSV is cut at the ends of rows; in a chunk without quotes, every line
+end is the end of a row.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from everview.load.files import (
     csv_conversion,
     json_object,
     open_parquet,
-    opened,
+    open_stream,
     parquet_errors,
 )
-from everview.load.reject import Piece, Rejects, fitting
+from everview.load.reject import Piece, Rejects, fitting_rows
 from everview.results.result import values_of
 from everview.schema import TableSchema
 from everview.stores.base import BATCH_ROWS
@@ -47,15 +47,15 @@ def fitting_batches(
     schema: TableSchema, path: str, format: str, rejects: Rejects, delimiter: str = ""
 ) -> Batches:
     """The rows of a file that fit, and the part of the file read so far."""
-    wanted, suffix = ("csv", ".csv") if format == "csv" else ("json", ".jsonl")
-    if SUFFIXES.get(os.path.splitext(rejects.path)[1].lower(), wanted) != wanted:
+    reject_format, suffix = ("csv", ".csv") if format == "csv" else ("json", ".jsonl")
+    if SUFFIXES.get(os.path.splitext(rejects.path)[1].lower(), reject_format) != reject_format:
         raise DataError(
-            f"{rejects.path}: rejected rows of a {format} file are written as {wanted}; give "
-            f"their file the suffix {suffix}"
+            f"{rejects.path}: rejected rows of a {format} file are written as {reject_format}; "
+            f"give their file the suffix {suffix}"
         )
     options = {"delimiter": delimiter} if format == "csv" else {}
     for piece, part in _PIECES[format](schema, path, rejects, **options):
-        for rows in fitting(piece, rejects):
+        for rows in fitting_rows(piece, rejects):
             yield rows, part
 
 
@@ -115,7 +115,7 @@ class JsonPiece(Piece):
 
 def _json_pieces(schema: TableSchema, path: str, rejects: Rejects) -> Pieces:
     rejects.begin(path)
-    with opened(path) as (stream, part):
+    with open_stream(path) as (stream, part):
         lines: list[tuple[int, bytes]] = []
         size = 0
         for number, line in enumerate(stream, 1):
@@ -165,10 +165,10 @@ class CsvPiece(Piece):
         text = b"".join(row for _, row in self._rows[start:stop])
         place = f"{self._path}, line {self._rows[start][0]:,}"
         try:
-            found = self._parse(text)
+            fields = self._parse(text)
         except DataError as error:
             raise DataError(f"{place}: {error}") from None
-        return text_to_arrow(self._schema, found, lambda row: place)
+        return text_to_arrow(self._schema, fields, lambda row: place)
 
     def text(self, row: int) -> tuple[int, bytes]:
         return self._rows[row]
@@ -198,7 +198,7 @@ def _csv_pieces(schema: TableSchema, path: str, rejects: Rejects, delimiter: str
                 ) from None
             raise DataError(str(error).partition("\n")[0]) from None
 
-    with opened(path) as (stream, part):
+    with open_stream(path) as (stream, part):
         chunks = _csv_chunks(path, stream, delimiter)
         header = next(chunks, (1, b""))[1]
         rejects.begin(path, header, delimiter)
@@ -208,25 +208,25 @@ def _csv_pieces(schema: TableSchema, path: str, rejects: Rejects, delimiter: str
 
 def _csv_chunks(path: str, stream: IO[bytes], delimiter: str) -> Iterator[tuple[int, bytes]]:
     """The header, and then chunks of whole rows, with the line on which each begins."""
-    line, waiting, is_header, ended = 1, b"", True, False
-    while not ended:
+    line, buffer, is_header, is_last = 1, b"", True, False
+    while not is_last:
         read = stream.read(CHUNK)
-        ended = not read
-        waiting += read
+        is_last = not read
+        buffer += read
         if is_header:
-            blank = len(waiting) - len(waiting.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"))
-            line += waiting[:blank].count(b"\n")
-            waiting = waiting[blank:]
-            cut = _first_row_end(waiting, delimiter)
-            yield line, waiting[:cut]
-            line += _count_lines(waiting[:cut])
-            waiting, is_header = waiting[cut:], False
-        cut = len(waiting) if ended else _last_row_start(waiting, delimiter)
-        if cut:
-            yield line, waiting[:cut]
-            line += _count_lines(waiting[:cut])
-            waiting = waiting[cut:]
-        elif len(waiting) > _LONGEST * CHUNK:
+            blank = len(buffer) - len(buffer.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n"))
+            line += buffer[:blank].count(b"\n")
+            buffer = buffer[blank:]
+            end = _first_row_end(buffer, delimiter)
+            yield line, buffer[:end]
+            line += _count_lines(buffer[:end])
+            buffer, is_header = buffer[end:], False
+        end = len(buffer) if is_last else _last_row_start(buffer, delimiter)
+        if end:
+            yield line, buffer[:end]
+            line += _count_lines(buffer[:end])
+            buffer = buffer[end:]
+        elif len(buffer) > _LONGEST * CHUNK:
             raise DataError(
                 f"{path}, line {line:,}: a row is longer than {_LONGEST * CHUNK:,} bytes"
             )
@@ -273,7 +273,7 @@ def _count_lines(text: bytes) -> int:
 
 
 def _check_closed(text: bytes, delimiter: str) -> None:
-    """Raises `DataError` if a quote swallows what follows it: Arrow takes the end for a quote's."""
+    """Raises `DataError` for a quote that is never closed: Arrow would close it at the end."""
     if text.count(b'"') % 2 == 0:
         return
     try:

@@ -23,7 +23,7 @@ LINE, REASON, TEXT = "rejected_line", "rejected_reason", "rejected_text"
 
 
 class Piece(ABC):
-    """Some rows of a file. Only if they don't all fit are they looked at one by one."""
+    """Some rows of a file. A load looks at single rows only if not all of them fit."""
 
     @abstractmethod
     def whole(self) -> pa.Table:
@@ -43,7 +43,7 @@ class Piece(ABC):
 
 
 class Rejects(Closing):
-    """The file of rows that were put aside; there is none until there are some."""
+    """The file of rejected rows; the first such row creates it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -60,7 +60,7 @@ class Rejects(Closing):
             raise DataError(f"{self.path}: rejected rows are written as plain text; leave out .gz")
 
     def begin(self, path: str, header: bytes = b"", delimiter: str = "") -> None:
-        """What comes next are rows of a file of CSV with this header; without one, JSON objects."""
+        """The next rows come from a CSV file with this header or, without one, are JSON objects."""
         if self._header not in (None, header):
             raise DataError(
                 f"{path} has other columns or another format than the files before it, and a file "
@@ -69,14 +69,16 @@ class Rejects(Closing):
         self._header, self._delimiter = header, delimiter.encode()
 
     def add(self, rows: Sequence[tuple[int, bytes, str]]) -> None:
-        """Put rows aside: line, text and reason of each."""
+        """Reject rows: line, text and reason of each."""
         if self._file is None:
             self._file = open(self.path, "xb")  # noqa: SIM115
             if self._header:
                 self._file.write(self._csv(LINE, self._header, REASON))
         for line, text, reason in rows:
-            made = self._csv(str(line), text, reason) if self._header else _json(line, text, reason)
-            self._file.write(made)
+            line_text = (
+                self._csv(str(line), text, reason) if self._header else _json(line, text, reason)
+            )
+            self._file.write(line_text)
         self._file.flush()
         os.fsync(self._file.fileno())
         self.count += len(rows)
@@ -92,42 +94,42 @@ class Rejects(Closing):
 
 
 def _json(line: int, text: bytes, reason: str) -> bytes:
-    """The object with two fields before its own; what is no object, as text."""
+    """The object with two fields before its own; text that is no object becomes a field."""
     fields = json.dumps({LINE: line, REASON: reason}, ensure_ascii=False)[:-1]
-    begun, text = fields.encode(errors="replace"), text.strip()
+    start, text = fields.encode(errors="replace"), text.strip()
     if not text.startswith(b"{"):
-        shown = json.dumps(text.decode(errors="replace"), ensure_ascii=False)
-        return begun + f', "{TEXT}": {shown}}}\n'.encode()
+        quoted = json.dumps(text.decode(errors="replace"), ensure_ascii=False)
+        return start + f', "{TEXT}": {quoted}}}\n'.encode()
     rest = text[1:].lstrip()
-    return begun + (b"" if rest.startswith(b"}") else b", ") + rest + b"\n"
+    return start + (b"" if rest.startswith(b"}") else b", ") + rest + b"\n"
 
 
 def without_reasons(schema: TableSchema, names: list[str]) -> list[str]:
-    """The names without those that rejected rows have before their own."""
+    """The names without the two that a file of rejected rows adds."""
     return [name for name in names if name not in (LINE, REASON) or schema.has(name)]
 
 
-def fitting(piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
-    """The rows of a piece that fit, in their order; the others are put aside before that."""
+def fitting_rows(piece: Piece, rejects: Rejects) -> Iterator[pa.Table]:
+    """The rows of a piece that fit, in their order; the others are rejected first."""
     try:
         tables = [piece.whole()]
     except DataError:
-        found: list[tuple[int, bytes, str]] = []
-        tables = list(_halved(piece, 0, piece.count(), found))
-        if found:
-            rejects.add(found)
+        misfits: list[tuple[int, bytes, str]] = []
+        tables = list(_in_halves(piece, 0, piece.count(), misfits))
+        if misfits:
+            rejects.add(misfits)
     yield from (table for table in tables if table.num_rows)
 
 
-def _halved(
-    piece: Piece, start: int, stop: int, found: list[tuple[int, bytes, str]]
+def _in_halves(
+    piece: Piece, start: int, stop: int, misfits: list[tuple[int, bytes, str]]
 ) -> Iterator[pa.Table]:
     try:
         yield piece.part(start, stop)
     except DataError as error:
         if stop - start == 1:
-            found.append((*piece.text(start), " ".join(str(error).split())))
+            misfits.append((*piece.text(start), " ".join(str(error).split())))
             return
         middle = (start + stop) // 2
-        yield from _halved(piece, start, middle, found)
-        yield from _halved(piece, middle, stop, found)
+        yield from _in_halves(piece, start, middle, misfits)
+        yield from _in_halves(piece, middle, stop, misfits)

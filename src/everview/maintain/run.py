@@ -46,7 +46,7 @@ def maintain(
 
 def _maintain(store: Store, engine: Engine, report: Report, lease: float, batch: Batch) -> bool:
     """False if another process took over meanwhile, or waits for its turn."""
-    with store.leases.held(WORK, lease, report.watch.waiting) as token:
+    with store.leases.hold(WORK, lease, report.watch.waiting) as token:
         try:
             return _run(Maintainer(store, engine, token, report, batch))
         except EverviewError as error:

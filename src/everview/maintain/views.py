@@ -16,7 +16,7 @@ from everview.view import View
 @contextmanager
 def maintenance_paused(store: Store) -> Iterator[int]:
     """No process maintains views inside the block; yields the token to write with."""
-    with store.leases.held(WORK, LEASE_SECONDS, Watcher().waiting) as token:
+    with store.leases.hold(WORK, LEASE_SECONDS, Watcher().waiting) as token:
         fence(store, token)
         yield token
 

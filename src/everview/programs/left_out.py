@@ -38,7 +38,7 @@ def run_left_out(duties: Iterable[Duty], step: Step) -> int:
 
 def _has_ended(duty: Duty, step: Step) -> bool:
     first = shared_store(step.address, readonly=True).states.shard(duty.state, step.shards[0])
-    return first.ended(step.epoch, step.token) >= duty.tasks
+    return first.ended_tasks(step.epoch, step.token) >= duty.tasks
 
 
 def touched(job: DataFrame) -> int:

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from itertools import pairwise
 from typing import NamedTuple
 
-from everview.errors import InvalidSql, OutOfReach, meant
+from everview.errors import InvalidSql, OutOfReach, suggestion
 from everview.reach.functions import FUNCTIONS, MOST_ARGUMENTS, SYNTAX
 
 REMEDY = (
@@ -157,7 +157,7 @@ def check_calls(text: str, words: Sequence[Token], not_calls: Collection[int] = 
         elif token.name not in FUNCTIONS:
             raise OutOfReach(
                 f"{place}: the function {token.text} can't be called here; "
-                f"{meant(token.name, FUNCTIONS)}{REMEDY}"
+                f"{suggestion(token.name, FUNCTIONS)}{REMEDY}"
             )
         elif _arguments(words, at + 1) > MOST_ARGUMENTS.get(token.name, len(words)):
             raise OutOfReach(

@@ -16,14 +16,14 @@ SHOWN_ROWS, SHOWN_WIDTH = 20, 120
 _NULL = '<span style="opacity: 0.5; font-style: italic">NULL</span>'
 
 
-def html_of(thing: Any, look: Callable[[], tuple[pa.Table, int]]) -> str:
-    """HTML for a notebook: the repr of `thing`, then the rows and their number from `look`.
+def html_of(handle: Any, first_rows: Callable[[], tuple[pa.Table, int]]) -> str:
+    """HTML for a notebook: the repr of `handle`, then some rows and the number of all.
 
-    If `look` fails, its error takes the place of the rows.
+    If `first_rows` fails, its error takes the place of the rows.
     """
-    title = f"<div><code>{escape(repr(thing))}</code></div>"
+    title = f"<div><code>{escape(repr(handle))}</code></div>"
     try:
-        return f"{title}\n{html_table(*look())}"
+        return f"{title}\n{html_table(*first_rows())}"
     except EverviewError as error:
         return f"{title}\n<div>{escape(str(error))}</div>"
 
@@ -52,8 +52,8 @@ def _shown(names: list[str]) -> list[str]:
 
 
 def _cell(text: str | None, side: str) -> str:
-    shown = _NULL if text is None else escape(text)
-    return f'<td style="text-align: {side}">{shown}</td>'
+    content = _NULL if text is None else escape(text)
+    return f'<td style="text-align: {side}">{content}</td>'
 
 
 def _side(field: pa.Field) -> str:

@@ -66,15 +66,15 @@ class Result:
             yield from python_rows(batch)
 
     def __repr__(self) -> str:
-        shown = render(self._table) if self.columns else ""
-        return "\n".join(filter(None, [shown, self.message]))
+        table = render(self._table) if self.columns else ""
+        return "\n".join(filter(None, [table, self.message]))
 
     def _repr_html_(self) -> str:
         from everview.results.html import html_table
 
-        shown = html_table(self._table, len(self)) if self.columns else ""
-        said = f"<div>{escape(self.message)}</div>" if self.message else ""
-        return "\n".join(filter(None, [shown, said]))
+        table = html_table(self._table, len(self)) if self.columns else ""
+        message = f"<div>{escape(self.message)}</div>" if self.message else ""
+        return "\n".join(filter(None, [table, message]))
 
 
 def check_names(columns: list[str]) -> None:
@@ -96,9 +96,9 @@ def render(table: pa.Table, limit: int = SHOWN_ROWS) -> str:
     ]
     rule = "+" + "+".join("-" * (display_width(column[0]) + 2) for column in columns) + "+"
     names, *rows = ["| " + " | ".join(cells) + " |" for cells in zip(*columns, strict=True)]
-    found = count_rows(table.num_rows)
-    shown = f"{found}, the first {limit} shown" if table.num_rows > limit else found
-    return "\n".join([rule, names, rule, *rows, rule, shown])
+    count = count_rows(table.num_rows)
+    footer = f"{count}, the first {limit} shown" if table.num_rows > limit else count
+    return "\n".join([rule, names, rule, *rows, rule, footer])
 
 
 def count_rows(count: int) -> str:
@@ -106,9 +106,9 @@ def count_rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
 
 
-def count_unchanged(count: int, what: str = "there") -> str:
+def count_unchanged(count: int, state: str = "there") -> str:
     """Say how many rows a write left as they were, since they had these values already."""
-    return f", {count:,} {'was' if count == 1 else 'were'} {what} already" if count else ""
+    return f", {count:,} {'was' if count == 1 else 'were'} {state} already" if count else ""
 
 
 def display_width(text: str) -> int:

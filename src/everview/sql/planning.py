@@ -25,7 +25,7 @@ from everview.catalog import (
 )
 from everview.errors import Conflict, InUse, InvalidSql, SqlError, TableExists, UnsupportedSql
 from everview.estimate.costs import costs_for
-from everview.intake.explain import shown
+from everview.intake.explain import short_repr
 from everview.maintain.views import maintenance_paused
 from everview.parsing import Statement
 from everview.plan.facts import Facts, TableFacts
@@ -84,7 +84,7 @@ def _created(context: Context, creation: CreateView) -> Result:
 def _check_name(name: str) -> None:
     check_visible("view", name)
     if not 1 <= len(name.encode()) <= LONGEST_NAME:
-        raise InvalidSql(f"{shown(name)} can't be the name of a view; use 1 to 255 bytes")
+        raise InvalidSql(f"{short_repr(name)} can't be the name of a view; use 1 to 255 bytes")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from everview.errors import InvalidSql, UnsupportedSql, meant
+from everview.errors import InvalidSql, UnsupportedSql, suggestion
 from everview.parsing import SUPPORTED, Statement, only
 from everview.results.result import Result
 from everview.sql import views
@@ -44,7 +44,7 @@ def _refusal(statement: Statement) -> InvalidSql | UnsupportedSql:
     first = statement.tokens[0]
     return InvalidSql(
         f"line {first.line}, column 1: no statement begins with {verb[:40]}; "
-        f"{meant(verb, _RUNNERS)}supported: {SUPPORTED}"
+        f"{suggestion(verb, _RUNNERS)}supported: {SUPPORTED}"
     )
 
 

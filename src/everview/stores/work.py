@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
-KEPT = 20  # epochs
+KEPT_EPOCHS = 20
 _RECORD = struct.Struct("<6Q")
 _NOTHING = (0,) * 6
 
@@ -19,10 +19,10 @@ _NOTHING = (0,) * 6
 class Work:
     """What an epoch took of a shard; or several together, as of the newest.
 
-    `rows_in` are rows of the deltas that an operator was given, `rows_out` of the one it gave; a
-    view gives rows that it touched. `nanoseconds` are the operator's own: neither waiting for a
-    turn nor the commit, which comes after this is written. `reads` are items of state that were
-    got and keys that were looked up in vain, `writes` items put or removed.
+    `rows_in` counts the rows of an operator's input deltas, `rows_out` those of its output; a
+    view's output are the rows that it touched. `nanoseconds` are the operator's own: neither
+    waiting for a turn nor the commit, which comes after this is written. `reads` counts items of
+    state that were read and keys that were missing, `writes` items put or removed.
     """
 
     epoch: int
@@ -36,7 +36,7 @@ class Work:
 @dataclass(frozen=True)
 class ShardWork:
     """The load of a shard, None if it had no rows, and the last epochs that touched it, the newest
-    last: all of them since the load, or `KEPT`."""
+    last: all of them since the load, or `KEPT_EPOCHS`."""
 
     load: Work | None
     epochs: tuple[Work, ...]
@@ -58,9 +58,9 @@ class Tally:
         )
 
 
-def appended(ring: bytes, record: bytes) -> bytes:
-    """The records with one more; the oldest goes when there are too many."""
-    return ring[-(KEPT - 1) * _RECORD.size :] + record
+def append_record(ring: bytes, record: bytes) -> bytes:
+    """The ring with a further record; the oldest goes when there are too many."""
+    return ring[-(KEPT_EPOCHS - 1) * _RECORD.size :] + record
 
 
 def records(ring: bytes) -> tuple[Work, ...]:

@@ -36,7 +36,7 @@ REFERENCES = {
     "l_suppkey": ("partsupp", "ps_suppkey"),
 }
 # Values that the queries ask for and few rows have at small scale; new values are often these.
-ASKED_FOR = {
+LITERALS = {
     "r_name": ["EUROPE", "ASIA", "AMERICA"],
     "n_name": ["FRANCE", "GERMANY", "BRAZIL", "CANADA", "SAUDI ARABIA"],
     "s_comment": ["a Customer with Complaints"],
@@ -50,7 +50,7 @@ ORDERS_AND_LINES = {"orders": 1.0, "lineitem": 4.0}
 
 _SPREAD = 2_654_435_761  # a prime: neighbours in rank are no neighbours in key
 _NEW_VALUE = 0.25  # how often an update gives a column a new value
-_ASKED_FOR = 0.4  # how often that is one the queries ask for
+_LITERAL_SHARE = 0.4  # how often that is one the queries ask for
 _SMALL = 100  # rows; a smaller table gets its deleted rows back first
 
 
@@ -145,20 +145,27 @@ class Changes:
         moves = self._about(count * mix.move / 2)
         if len(table.keys) == 1:
             updates, moves = updates + 2 * moves, 0
-        updated, moved, deleted = self._pick(table, updates, moves, deletes)
+        updated_slots, moved_slots, deleted_slots = self._pick(table, updates, moves, deletes)
         small = len(table.rows) < _SMALL
-        revived = self._revive(table, inserts if small else self._about(inserts * mix.revived))
-        new = inserts - len(revived) if mix.revived < 1 else 0
-        fresh = self._chance.integers(0, len(table.rows), new)
-        grown = table.grow(
-            np.concatenate([table.sources[moved], fresh]),
-            {key: self._new_keys(table, key, len(moved) + len(fresh)) for key in table.keys},
+        revived_slots = self._revive(
+            table, inserts if small else self._about(inserts * mix.revived)
         )
-        gone = np.concatenate([moved, deleted])
-        put = np.concatenate([updated, revived, grown])
-        table.live[gone] = False
-        table.live[put] = True
-        return TableChanges(self._rows(table, put, len(fresh)), table.keys_of(gone))
+        new_count = inserts - len(revived_slots) if mix.revived < 1 else 0
+        new_sources = self._chance.integers(0, len(table.rows), new_count)
+        new_slots = table.grow(
+            np.concatenate([table.sources[moved_slots], new_sources]),
+            {
+                key: self._new_keys(table, key, len(moved_slots) + len(new_sources))
+                for key in table.keys
+            },
+        )
+        removed_slots = np.concatenate([moved_slots, deleted_slots])
+        put_slots = np.concatenate([updated_slots, revived_slots, new_slots])
+        table.live[removed_slots] = False
+        table.live[put_slots] = True
+        return TableChanges(
+            self._rows(table, put_slots, len(new_sources)), table.keys_of(removed_slots)
+        )
 
     def _about(self, count: float) -> int:
         """The number, rounded up or down at random."""
@@ -166,33 +173,33 @@ class Changes:
 
     def _pick(self, table: _Slots, *counts: int) -> list[Ints]:
         """Live slots, each once, in groups of the given sizes, or smaller if there are too few."""
-        wanted = sum(counts)
-        picked = np.empty(0, np.int64)
+        total = sum(counts)
+        slots = np.empty(0, np.int64)
         if self._law == "zipf":
-            drawn = self._draw(table, 4 * wanted)
-            drawn = drawn[table.live[drawn]]
-            first = np.unique(drawn, return_index=True)[1]
-            picked = drawn[np.sort(first)][:wanted]
-        others = table.live.copy()
-        others[picked] = False
-        left = np.flatnonzero(others)
-        more = min(wanted - len(picked), len(left))
-        picked = np.append(picked, self._chance.choice(left, more, replace=False))
-        self._chance.shuffle(picked)
-        return np.split(picked, np.cumsum(counts))[: len(counts)]
+            candidates = self._draw(table, 4 * total)
+            candidates = candidates[table.live[candidates]]
+            first = np.unique(candidates, return_index=True)[1]
+            slots = candidates[np.sort(first)][:total]
+        is_free = table.live.copy()
+        is_free[slots] = False
+        free_slots = np.flatnonzero(is_free)
+        more = min(total - len(slots), len(free_slots))
+        slots = np.append(slots, self._chance.choice(free_slots, more, replace=False))
+        self._chance.shuffle(slots)
+        return np.split(slots, np.cumsum(counts))[: len(counts)]
 
     def _draw(self, table: _Slots, count: int) -> Ints:
         """Slots of live rows by the law of keys, any number of times."""
         live = np.flatnonzero(table.live)
         if not len(live):
             live = np.arange(len(table.rows))
-        drawn = live[self._chance.integers(0, len(live), count)]
+        slots_drawn = live[self._chance.integers(0, len(live), count)]
         if self._law == "zipf":
             slots = len(table.rows)
             ranks = (slots + 1) ** self._chance.random(count)
-            favoured = ranks.astype(np.int64) * _SPREAD % slots
-            drawn = np.where(table.live[favoured], favoured, drawn)
-        return drawn
+            favourites = ranks.astype(np.int64) * _SPREAD % slots
+            slots_drawn = np.where(table.live[favourites], favourites, slots_drawn)
+        return slots_drawn
 
     def _revive(self, table: _Slots, count: int) -> Ints:
         dead = np.flatnonzero(~table.live)
@@ -210,15 +217,15 @@ class Changes:
         keys: Ints = self._referred(column).keys[REFERENCES[column][1]][slots]
         return keys
 
-    def _rows(self, table: _Slots, slots: Ints, fresh: int) -> pa.Table:
+    def _rows(self, table: _Slots, slots: Ints, new_count: int) -> pa.Table:
         """The rows to put: as they were given, but for new values here and there.
 
-        The last `fresh` ones are new altogether and refer to other rows than those they are
+        The last `new_count` ones are new altogether and refer to other rows than those they are
         copied from.
         """
         count = len(slots)
         source = table.sources[slots]
-        referred: dict[str, Ints] = {}
+        target_slots: dict[str, Ints] = {}
         columns = []
         for name in table.rows.column_names:
             if name in table.keys:
@@ -226,28 +233,28 @@ class Changes:
                 continue
             new = self._chance.random(count) < _NEW_VALUE
             if name in REFERENCES:
-                new[count - fresh :] = True
+                new[count - new_count :] = True
                 target = REFERENCES[name][0]
                 # part and supplier of a line are together in partsupp
-                if target not in referred:
-                    referred[target] = self._draw(self._tables[target], count)
-                own = table.rows[name].take(pa.array(source))
-                other = pa.array(self._refer(name, referred[target])).cast(own.type)
-                values = pc.if_else(pa.array(new), other, own)
+                if target not in target_slots:
+                    target_slots[target] = self._draw(self._tables[target], count)
+                old_values = table.rows[name].take(pa.array(source))
+                new_values = pa.array(self._refer(name, target_slots[target])).cast(old_values.type)
+                values = pc.if_else(pa.array(new), new_values, old_values)
             else:
-                elsewhere = self._chance.integers(0, len(table.rows), count)
-                values = table.rows[name].take(pa.array(np.where(new, elsewhere, source)))
-                values = self._with_asked_for(name, values, new)
+                other_sources = self._chance.integers(0, len(table.rows), count)
+                values = table.rows[name].take(pa.array(np.where(new, other_sources, source)))
+                values = self._with_literals(name, values, new)
             columns.append(self._with_nulls(values, new))
         return pa.table(columns, schema=table.rows.schema)
 
-    def _with_asked_for(self, name: str, values: pa.ChunkedArray, new: Flags) -> pa.ChunkedArray:
-        if name not in ASKED_FOR:
+    def _with_literals(self, name: str, values: pa.ChunkedArray, new: Flags) -> pa.ChunkedArray:
+        if name not in LITERALS:
             return values
-        asked = pa.array(ASKED_FOR[name], values.type)
-        drawn = asked.take(pa.array(self._chance.integers(0, len(asked), len(new))))
-        chosen = new & (self._chance.random(len(new)) < _ASKED_FOR)
-        return pc.if_else(pa.array(chosen), drawn, values)
+        literals = pa.array(LITERALS[name], values.type)
+        replacements = literals.take(pa.array(self._chance.integers(0, len(literals), len(new))))
+        is_replaced = new & (self._chance.random(len(new)) < _LITERAL_SHARE)
+        return pc.if_else(pa.array(is_replaced), replacements, values)
 
     def _with_nulls(self, values: pa.ChunkedArray, new: Flags) -> pa.ChunkedArray:
         if not self._nulls:
@@ -280,10 +287,10 @@ class _Slots:
 
     def _unseen(self, sources: Ints, keys: Mapping[str, Ints]) -> tuple[Ints, Mapping[str, Ints]]:
         high, low = (np.append(self.keys[name], new) for name, new in keys.items())
-        had = len(self.live)
+        count = len(self.live)
         first = np.unique(high << 32 | low, return_index=True)[1]
-        chosen = np.sort(first[first >= had]) - had
-        return sources[chosen], {name: new[chosen] for name, new in keys.items()}
+        places = np.sort(first[first >= count]) - count
+        return sources[places], {name: new[places] for name, new in keys.items()}
 
     def key_of(self, name: str, slots: Ints) -> pa.Array:
         return pa.array(self.keys[name][slots]).cast(self.rows.schema.field(name).type)

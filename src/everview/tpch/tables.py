@@ -58,7 +58,7 @@ def generate(directory: Path, scale: float, tables: tuple[str, ...] = tuple(KEYS
 
 def run_generator(
     tool: str,
-    what: str,
+    arguments: str,
     directory: Path,
     scale: float,
     tables: Iterable[str],
@@ -66,10 +66,10 @@ def run_generator(
     extra: str,
 ) -> None:
     """Have a command-line tool, which an extra of this package installs, write tables as files."""
-    found = shutil.which(tool, path=os.path.dirname(sys.executable)) or shutil.which(tool)
-    if found is None:
+    executable = shutil.which(tool, path=os.path.dirname(sys.executable)) or shutil.which(tool)
+    if executable is None:
         raise EverviewError(
             f"{data} data comes from {tool}, which is not installed; pip install everview[{extra}]"
         )
-    wanted = ["-s", str(scale), "--tables", ",".join(tables), "--output-dir", str(directory)]
-    subprocess.run([found, *what.split(), *wanted], check=True, capture_output=True)
+    options = ["-s", str(scale), "--tables", ",".join(tables), "--output-dir", str(directory)]
+    subprocess.run([executable, *arguments.split(), *options], check=True, capture_output=True)

@@ -28,21 +28,21 @@ class Leases(ABC):
 
     @abstractmethod
     def set_fenced(self, token: int) -> None:
-        """Note that they are."""
+        """Note that earlier maintainers are shut out."""
 
     @abstractmethod
-    def held(
+    def hold(
         self, role: str, seconds: float, waiting: Callable[[str], None]
     ) -> AbstractContextManager[int]:
-        """The lease for a role, once it is free; gives its token.
+        """Hold the lease for a role inside the block, once it is free; gives its token.
 
-        While another process holds it, `waiting` is called again and again with who that is. One
-        that gives no sign of life for so many seconds loses it.
+        While another process holds it, `waiting` is called again and again with that holder. A
+        holder that gives no sign of life for so many seconds loses it.
         """
 
     @abstractmethod
-    def held_if_free(self, role: str) -> AbstractContextManager[int | None]:
-        """The token of the lease, held inside the block; None if another holds it."""
+    def hold_if_free(self, role: str) -> AbstractContextManager[int | None]:
+        """Hold the lease inside the block; gives its token, or None if another holds it."""
 
     @abstractmethod
     def is_wanted(self, role: str) -> bool:

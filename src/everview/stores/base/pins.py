@@ -68,7 +68,7 @@ class Pins(ABC):
 
     @abstractmethod
     def note(self, epoch: int, max_age: float | None) -> Callable[[], None]:
-        """Let others see that this process holds a pin; returns what takes the note back."""
+        """Let others see that this process holds a pin; returns what removes the note."""
 
     @abstractmethod
     def notes(self) -> list[PinNote]:

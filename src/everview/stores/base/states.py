@@ -4,10 +4,10 @@ The law of states, for every store: **the work of epoch e sees the state as of t
 before e, whatever an earlier attempt at e wrote, and its writes count as of e.** So a task may run
 again, in another process, after a crash, or beside itself, and the outcome is the same. A store
 may keep the law by one transaction that holds the state, the epoch and the output; or by cells
-whose version is the epoch, read below e and written at e. It rests on two promises of those who
-ask: an intent never changes once it is written, and operators are deterministic.
+whose version is the epoch, read below e and written at e. It rests on two promises of its callers:
+an intent never changes once it is written, and operators are deterministic.
 
-Every write comes with the token of a lease. Who was superseded writes nothing any more.
+Every write comes with the token of a lease. A superseded maintainer writes nothing any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUSPECT = (
 
 
 class CountedState(State, Protocol):
-    """A shard's state inside of one step, with a tally of what was done to it."""
+    """A shard's state inside of one step, with a tally of its reads and writes."""
 
     tally: Tally
 
@@ -43,7 +43,7 @@ class Shard(ABC):
     def apply(self, epoch: int, token: int, work: Work) -> pa.Table:
         """Do `work` on the state for an epoch, and return its output.
 
-        Done again for the same epoch, it changes nothing and returns the same output. Raises
+        A second call for the same epoch changes nothing and returns the same output. Raises
         `Superseded` if a newer token is known here, or a later epoch.
         """
 
@@ -71,8 +71,8 @@ class Shard(ABC):
         """
 
     @abstractmethod
-    def ended(self, epoch: int, token: int) -> int:
-        """How many tasks came to their end in an epoch, for the maintainer with this token."""
+    def ended_tasks(self, epoch: int, token: int) -> int:
+        """How many tasks of an epoch came to their end, for the maintainer with this token."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes:
@@ -121,7 +121,7 @@ class States(StateReader):
 
     @abstractmethod
     def drop(self, state: str) -> None:
-        """Delete a state; those who read it may end."""
+        """Delete a state; its readers may finish."""
 
     @abstractmethod
     def fence(self, state: str, shards: Sequence[int], token: int) -> str:
@@ -132,8 +132,8 @@ class States(StateReader):
 
     @abstractmethod
     def begin(self, token: int) -> None:
-        """To be called before state is written: notes durably, where that is needed, that a crash
-        of the machine may cost some of it."""
+        """Call it before state is written: it notes durably, where that is needed, that a crash of
+        the machine may cost some of it."""
 
     @abstractmethod
     def settle(self, token: int) -> None:

@@ -36,8 +36,8 @@ class Abilities:
 
 @dataclass(frozen=True)
 class Space:
-    """Bytes on disk, how many of them are free and so can be given back, and how many more would be
-    but for a reader, by the process that reads."""
+    """Bytes on disk, how many of them are free and can be given back, and how many more the readers
+    of each process keep."""
 
     bytes: int = 0
     free: int = 0
@@ -92,12 +92,12 @@ class Store(Tables, Reader):
 
     @abstractmethod
     def compact(self, watch: Callable[[str, int, int], None] | None = None) -> Compaction:
-        """Give back what is free, beside all who read and write; `watch` is told of each part, and
-        how many are done of how many."""
+        """Give back what is free, beside readers and writers. `watch` gets the name of each part,
+        how many parts are done, and how many there are."""
 
     @abstractmethod
     def failed_syncs(self) -> dict[str, str]:
-        """Why some of what was written can't be handed to the device, by its place."""
+        """Why some data can't be handed to the device, by its place."""
 
     @abstractmethod
     def close(self) -> None:

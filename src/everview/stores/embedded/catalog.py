@@ -27,7 +27,7 @@ from everview.catalog import (
     LeaseRecord,
     Record,
 )
-from everview.errors import Conflict, InUse, ReadOnly, TableExists, TableNotFound, meant
+from everview.errors import Conflict, InUse, ReadOnly, TableExists, TableNotFound, suggestion
 from everview.schema import TableSchema
 from everview.stores.base import Catalog, RecordChanges
 from everview.stores.embedded.environment import Environment
@@ -43,7 +43,7 @@ Glance = tuple[Records, dict[str, Layout]]
 
 
 class EmbeddedCatalog(Catalog):
-    """Definitions of tables, and records; those that were read before are not parsed again."""
+    """Definitions of tables, and records. It parses a document again only if that has changed."""
 
     def __init__(self, environment: Environment, home: str, readonly: bool) -> None:
         self.environment = environment
@@ -74,10 +74,10 @@ class EmbeddedCatalog(Catalog):
         document = self._get(txn, key)
         if document is None:
             raise self._missing(txn, table)
-        known = self._layouts.get(key)
-        if known is None or known[0] != document:
-            known = self._layouts[key] = document, self._parse(document)
-        return known[1]
+        cached = self._layouts.get(key)
+        if cached is None or cached[0] != document:
+            cached = self._layouts[key] = document, self._parse(document)
+        return cached[1]
 
     def tables(self) -> list[str]:
         with self.environment.reading() as txn:
@@ -115,10 +115,10 @@ class EmbeddedCatalog(Catalog):
         key = _document_key(table)
 
         def store(txn: lmdb.Transaction) -> None:
-            found = self._get(txn, key)
-            if found is None:
+            text = self._get(txn, key)
+            if text is None:
                 raise self._missing(txn, table)
-            document = json.loads(found)
+            document = json.loads(text)
             changed = change(TableSchema.from_json(document["schema"]))
             self._store(txn, key, document | {"schema": changed.to_json()})
 
@@ -140,9 +140,9 @@ class EmbeddedCatalog(Catalog):
                 )
             if not txn.delete(_document_key(table), db=self._documents):
                 raise self._missing(txn, table)
-            used = {json.loads(document)["directory"] for _, document in self._items_in(txn)}
+            directories = {json.loads(document)["directory"] for _, document in self._items_in(txn)}
             number = int(txn.get(_NEXT, db=self._documents))
-            return {f"{older:06d}" for older in range(1, number)} - used
+            return {f"{earlier:06d}" for earlier in range(1, number)} - directories
 
         unused = self.environment.update(forget)
         self.environment.sync()
@@ -152,7 +152,7 @@ class EmbeddedCatalog(Catalog):
     def _readers(self, txn: lmdb.Transaction, table: str) -> list[str]:
         """The views that read a table, also through a definition that is not in place yet."""
         views = [*self._records_of(txn, VIEWS).values()]
-        views += [one.view for one in self._records_of(txn, REPLACEMENTS).values()]
+        views += [replacement.view for replacement in self._records_of(txn, REPLACEMENTS).values()]
         return [view.name for view in views if table.lower() in map(str.lower, view.tables)]
 
     def get(self, key: Key[R]) -> R | None:
@@ -160,14 +160,14 @@ class EmbeddedCatalog(Catalog):
             return self._record_in(txn, key)
 
     def _record_in(self, txn: lmdb.Transaction, key: Key[R]) -> R | None:
-        text = self._get(txn, _OTHER + _encoded(key.text))
-        return None if text is None else self._parsed(key, text)
+        text = self._get(txn, _OTHER + _encode(key.text))
+        return None if text is None else self._parse_record(key, text)
 
-    def _parsed(self, key: Key[R], text: bytes) -> R:
-        known = self._records.get(key.text)
-        if known is None or known[0] != text:
-            known = self._records[key.text] = text, key.kind.parsed(json.loads(text))
-        record: R = known[1]
+    def _parse_record(self, key: Key[R], text: bytes) -> R:
+        cached = self._records.get(key.text)
+        if cached is None or cached[0] != text:
+            cached = self._records[key.text] = text, key.kind.parse(json.loads(text))
+        record: R = cached[1]
         return record
 
     def all(self, kind: Kind[R]) -> dict[Key[R], R]:
@@ -175,18 +175,18 @@ class EmbeddedCatalog(Catalog):
             return self._records_of(txn, kind)
 
     def _records_of(self, txn: lmdb.Transaction, kind: Kind[R]) -> dict[Key[R], R]:
-        start, found = _OTHER + kind.prefix.encode(), {}
+        prefix, records = _OTHER + kind.prefix.encode(), {}
         cursor = txn.cursor(self._documents)
-        alive = cursor.set_range(start)
-        while alive and cursor.key().startswith(start):
+        has_item = cursor.set_range(prefix)
+        while has_item and cursor.key().startswith(prefix):
             key = Key(cursor.key()[len(_OTHER) :].decode(), kind)
-            found[key] = self._parsed(key, cursor.value())
-            alive = cursor.next()
-        return found
+            records[key] = self._parse_record(key, cursor.value())
+            has_item = cursor.next()
+        return records
 
     def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
-        """At one moment: the records of the epoch, of what is unsynced, and of those of the views
-        that there are, and the tables as they are defined. None stands for all."""
+        """Records and layouts of tables as of one moment: the records of the epoch, of what is
+        unsynced, and of those of the views that exist. None stands for all views or tables."""
         with self.environment.reading() as txn:
             records: Records = {}
             if views is None:
@@ -207,11 +207,11 @@ class EmbeddedCatalog(Catalog):
         expected: RecordChanges | None = None,
         tables: Mapping[str, bool] | None = None,
     ) -> None:
-        def checked(txn: lmdb.Transaction) -> None:
+        def apply(txn: lmdb.Transaction) -> None:
             if token is not None:
                 check_token(token, (self._record_in(txn, LEASE) or LeaseRecord()).token)
-            for table, is_there in (tables or {}).items():
-                self._check_table(txn, table, is_there)
+            for table, exists in (tables or {}).items():
+                self._check_table(txn, table, exists)
             for key, record in (expected or {}).items():
                 if self._record_in(txn, key) != record:
                     raise Conflict(f"{key.text} changed meanwhile; look again, and try again")
@@ -221,10 +221,10 @@ class EmbeddedCatalog(Catalog):
                 else:
                     self._store(txn, _OTHER + key.text.encode(), record.to_document())
 
-        self.to_write.environment.update(checked)
+        self.to_write.environment.update(apply)
 
-    def _check_table(self, txn: lmdb.Transaction, table: str, is_there: bool) -> None:
-        if is_there:
+    def _check_table(self, txn: lmdb.Transaction, table: str, exists: bool) -> None:
+        if exists:
             self._layout_in(txn, table)
         elif self._get(txn, _document_key(table)) is not None:
             raise TableExists(f"there is a table {table}; a view needs a name of its own")
@@ -237,8 +237,8 @@ class EmbeddedCatalog(Catalog):
         return txn.get(key, db=self._documents) if len(key) <= LONGEST else None
 
     def _parse(self, document: bytes) -> Layout:
-        parsed = json.loads(document)
-        return self._layout_of(TableSchema.from_json(parsed["schema"]), parsed["directory"])
+        fields = json.loads(document)
+        return self._layout_of(TableSchema.from_json(fields["schema"]), fields["directory"])
 
     def _layout_of(self, schema: TableSchema, directory: str) -> Layout:
         now = partial(self.layout, schema.name)
@@ -246,10 +246,10 @@ class EmbeddedCatalog(Catalog):
 
     def _items_in(self, txn: lmdb.Transaction) -> Iterator[tuple[bytes, bytes]]:
         cursor = txn.cursor(self._documents)
-        alive = cursor.set_range(_TABLE)
-        while alive and cursor.key().startswith(_TABLE):
+        has_item = cursor.set_range(_TABLE)
+        while has_item and cursor.key().startswith(_TABLE):
             yield cursor.item()
-            alive = cursor.next()
+            has_item = cursor.next()
 
     def _names_in(self, txn: lmdb.Transaction) -> list[str]:
         """The names of all tables, in lower case."""
@@ -268,16 +268,16 @@ class EmbeddedCatalog(Catalog):
             )
         names = sorted(schema.name for schema in self._all(txn))
         views = sorted(view.name for view in self._records_of(txn, VIEWS).values())
-        hint = meant(table, (*names, *views))
-        have = f"tables: {', '.join(names)}" if names else "there are no tables yet"
-        have += f"; views: {', '.join(views)}" if views else ""
-        return TableNotFound(f"there is no table {table}; {hint}{have}")
+        hint = suggestion(table, (*names, *views))
+        existing = f"tables: {', '.join(names)}" if names else "there are no tables yet"
+        existing += f"; views: {', '.join(views)}" if views else ""
+        return TableNotFound(f"there is no table {table}; {hint}{existing}")
 
 
 def _document_key(table: str) -> bytes:
-    return _TABLE + _encoded(table.lower())
+    return _TABLE + _encode(table.lower())
 
 
-def _encoded(name: str) -> bytes:
+def _encode(name: str) -> bytes:
     """The bytes of a name. A user may look for a name that is not valid Unicode; none is stored."""
     return name.encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
 """Compaction of a database: the free space of each of its environments is given back.
 
-It runs beside readers, writers and maintainers; each environment is held up for a moment at a time.
-What can't be compacted now is left as it is, and told.
+It runs beside readers, writers and maintainers; each environment waits for a moment at a time. It
+leaves what can't be compacted now as it is, and says so.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ Part = tuple[str, Callable[[], Environment], Lock]
 def space(store: EmbeddedStore) -> Space:
     """The space of the whole database, without what is damaged or went meanwhile."""
     total = Space()
-    for _, opened, _ in list(_parts(store)):
+    for _, open_part, _ in list(_parts(store)):
         with suppress(EverviewError, FileNotFoundError):
-            total += space_of(opened())
+            total += space_of(open_part())
     return total
 
 
 def compact(store: EmbeddedStore, watch: Watch | None = None) -> Compaction:
-    """Give back all that is free; `watch` is told of each part, by its path, and how many are done
-    of how many."""
+    """Give back all that is free. `watch` gets the path of each part, how many parts are done, and
+    how many there are."""
     assert store.catalog.to_write  # raises if it is only to be read
     before, after = Space(), Space()
     skipped: dict[str, str] = {}
     parts = list(_parts(store))
-    for done, (path, opened, lock) in enumerate(parts):
+    for done, (path, open_part, lock) in enumerate(parts):
         if watch:
             watch(path, done, len(parts))
         try:
-            environment = opened()
-            was = space_of(environment)
+            environment = open_part()
+            space_before = space_of(environment)
             for _ in give_back(environment, lock):
                 pass
-            is_now = space_of(environment)
+            space_after = space_of(environment)
         except TimeoutError:
             skipped[path] = "a maintainer that was stopped holds it"
         except (EverviewError, FileNotFoundError) as error:
             if os.path.exists(os.path.join(store.path, path)):  # else it was dropped meanwhile
                 skipped[path] = str(error)
         else:
-            before, after = before + was, after + is_now
+            before, after = before + space_before, after + space_after
     return Compaction(before, after, skipped)
 
 
 def _parts(store: EmbeddedStore) -> Iterator[Part]:
-    """The environments of a database: paths, how to open each, and what is to be locked."""
+    """The environments of a database: the path of each, how to open it, and its lock."""
     yield "catalog", lambda: store.catalog.environment, nullcontext
     for table in store.tables():
         with suppress(TableNotFound):

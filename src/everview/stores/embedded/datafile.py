@@ -1,7 +1,7 @@
 """An environment's data file: whether it is still the one that was opened, and whole.
 
-LMDB sees neither that its file was cut, which kills the process that touches what is gone, nor that
-it was deleted, and goes on with what no one else will find.
+LMDB does not see that its file was cut: a process that touches the missing part is killed. Nor does
+it see that the file was deleted: it goes on with a file that nobody else will find.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class DataFile:
         self._size = 0
 
     def remember(self) -> None:
-        """It is open now: from here on, it is to stay as it is, and may only grow."""
+        """Remember the file that was opened, and its size; from now on it may only grow."""
         self._identity, self._size = identity_of(self.path), os.path.getsize(self.path)
         if self._home.is_lost:
-            raise self.lost()
+            raise self.replaced_error()
 
     def look(self) -> None:
         """Raises if the file was deleted, replaced or cut since it was opened."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError as error:
-            raise self.lost() from error
-        if (found.st_dev, found.st_ino) != self._identity:
-            raise self.lost()
-        if found.st_size < self._size:
+            raise self.replaced_error() from error
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise self.replaced_error()
+        if status.st_size < self._size:
             self.check()
-        self._size = found.st_size
+        self._size = status.st_size
 
     def check(self) -> None:
         """Raises if a page that is in use is not there."""
@@ -51,7 +51,7 @@ class DataFile:
             with pages_of(self.path) as pages:
                 pages.check()
         except Damaged as error:
-            raise self.gone(error) from error
+            raise self.unusable_error(error) from error
 
     @property
     def has_content(self) -> bool:
@@ -75,13 +75,14 @@ class DataFile:
         try:
             return os.stat(self.path).st_blocks * 512
         except FileNotFoundError as error:
-            raise self.gone(error) from error
+            raise self.unusable_error(error) from error
 
-    def lost(self) -> DatabaseError:
-        return self.gone("it was dropped, deleted or replaced since this process opened it")
+    def replaced_error(self) -> DatabaseError:
+        reason = "it was dropped, deleted or replaced since this process opened it"
+        return self.unusable_error(reason)
 
-    def gone(self, why: Exception | str) -> DatabaseError:
-        """The error for a file that can't be used, for a reason."""
+    def unusable_error(self, reason: Exception | str) -> DatabaseError:
+        """The error that says why the file can't be used."""
         home = self._home.path
         if self._home.is_lost:
             return DatabaseClosed(
@@ -95,4 +96,4 @@ class DataFile:
             if is_state
             else "restore it from a copy"
         )
-        return Damaged(f"{self._directory} is damaged or gone: {why}; {remedy}")
+        return Damaged(f"{self._directory} is damaged or gone: {reason}; {remedy}")

@@ -46,13 +46,13 @@ T = TypeVar("T")
 
 
 class Keeper(Protocol):
-    """Who has the environments of this process."""
+    """The registry of the environments of this process."""
 
     def wake(self, environment: Environment) -> None:
-        """Open one that sleeps."""
+        """Open an environment that sleeps."""
 
-    def written(self) -> None:
-        """Something is to be synced."""
+    def sync_soon(self) -> None:
+        """Sync what was written, about a second later."""
 
 
 class Environment:
@@ -131,10 +131,10 @@ class Environment:
                 raise
             self._asleep = False
         except (*_UNREADABLE, lmdb.NotFoundError, FileNotFoundError) as error:
-            raise self.file.gone(error) from error
+            raise self.file.unusable_error(error) from error
         except (lmdb.Error, OSError) as error:
             if os.strerror(errno.ENOENT) in str(error):  # it went while it was opened
-                raise self.file.gone(error) from error
+                raise self.file.unusable_error(error) from error
             if any(words in str(error) for words in _NO_ROOM):
                 raise StoreFull(f"{self.path} can't be opened: {error}; make room") from error
             if any(os.strerror(code) in str(error) for code in (errno.EACCES, errno.EPERM)):
@@ -177,7 +177,7 @@ class Environment:
                 os.close(file)
 
     def _databases(self) -> list[lmdb._Database]:
-        def opened(txn: lmdb.Transaction | None, create: bool) -> list[lmdb._Database]:
+        def open_all(txn: lmdb.Transaction | None, create: bool) -> list[lmdb._Database]:
             return [
                 self.lmdb.open_db(name.encode(), txn, create=create, dupsort=name == BAGS)
                 for name in self._names
@@ -186,15 +186,15 @@ class Environment:
         while True:
             try:
                 if self.readonly:
-                    return opened(None, create=False)
+                    return open_all(None, create=False)
                 with self.lmdb.begin(write=True) as txn:
-                    return opened(txn, create=self._create)
+                    return open_all(txn, create=self._create)
             except lmdb.MapResizedError:  # another process made it grow since it was opened
                 self.lmdb.set_mapsize(0)
 
     def make_writable(self) -> None:
         """Open anew for writing; waits for this process's reads on it to end."""
-        with self._alone("opened for writing"):
+        with self._without_transactions("opened for writing"):
             self.look()
             self._close()
             self.readonly = False
@@ -278,7 +278,7 @@ class Environment:
                 if "same thread" in str(error):
                     raise WriteError("an observer may not write to the table it observes") from None
                 if self.file.is_homeless:
-                    raise self.file.lost() from error
+                    raise self.file.replaced_error() from error
                 raise DatabaseClosed(f"{self.path} was closed or dropped: {error}") from error
             except BaseException:
                 self._leave()
@@ -303,7 +303,7 @@ class Environment:
         self._look_at = self.used + LOOK_SECONDS
 
     def _look_inside(self, txn: lmdb.Transaction) -> None:
-        """The same when the write may have waited for others; ends the transaction if it raises."""
+        """Look after the write may have waited for others; ends the transaction if it raises."""
         try:
             self.look()
         except BaseException:
@@ -379,7 +379,7 @@ class Environment:
             now = time.monotonic()
             since = self._unsynced_since = self._unsynced_since or now
             self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
-            self._keeper.written()
+            self._keeper.sync_soon()
 
     def _damaged(self, error: Exception) -> Damaged:
         return Damaged(f"{self.path} is damaged: {error}")
@@ -400,7 +400,7 @@ class Environment:
             self._resize(max(int(self.lmdb.info()["map_size"]) * 2, self._map_size))
 
     def _resize(self, size: int) -> None:
-        with self._alone("grown, although it is full,"):
+        with self._without_transactions("grown, although it is full,"):
             self.look()
             self.file.check()
             try:
@@ -411,7 +411,7 @@ class Environment:
                 ) from error
 
     @contextmanager
-    def _alone(self, purpose: str) -> Iterator[None]:
+    def _without_transactions(self, purpose: str) -> Iterator[None]:
         """No transaction of this process runs on the environment inside the block."""
         with self._gate:
             self._gate.wait_for(lambda: not self._changing)
@@ -428,11 +428,11 @@ class Environment:
                 self._gate.notify_all()
 
     def sync(self, until: float | None = None) -> bool:
-        """Hand what was written to the device, if it is to be by then; False if it is not yet.
+        """Hand what was written to the device, if that is due; False if it is not due by `until`.
 
-        What fails, with a `WriteError`, stays to be synced, and a file beside it says why. An
-        environment with `patience` is synced later while it is written again and again: its pages
-        are written by then, and a sync would wait for each.
+        After a `WriteError` it stays to be synced, and a file beside it says why. An environment
+        with `patience` is synced later while it is written again and again: by then its pages are
+        written, else a sync would wait for each.
         """
         with self._sync_turn:
             if self._unsynced_since is None:
@@ -473,7 +473,7 @@ class Environment:
     def close(self) -> None:
         with suppress(WriteError):
             self.sync()
-        with self._sync_turn:  # who comes now finds nothing to sync
+        with self._sync_turn:  # a later sync finds nothing to do
             self._unsynced_since = None
             self._close()
 

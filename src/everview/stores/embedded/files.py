@@ -82,8 +82,8 @@ def identity(path: str) -> tuple[int, int] | None:
 
 
 def identity_of(file: int | str) -> tuple[int, int]:
-    found = os.stat(file)
-    return found.st_dev, found.st_ino
+    status = os.stat(file)
+    return status.st_dev, status.st_ino
 
 
 def _check_format(path: str, lock: int) -> None:
@@ -110,14 +110,14 @@ def _check_format(path: str, lock: int) -> None:
 def _create(path: str, make_catalog: Callable[[], None]) -> None:
     try:
         os.makedirs(path, exist_ok=True)
-        found = os.listdir(path)
+        names = os.listdir(path)
     except OSError as error:
         raise NotADatabase(
             f"{path} can't be a database directory: {error.strerror}; choose another"
         ) from error
-    if _NAME in found:
+    if _NAME in names:
         return
-    foreign = {name for name in found if not name.startswith(f".{_NAME}.")} - {"catalog", "tables"}
+    foreign = {name for name in names if not name.startswith(f".{_NAME}.")} - {"catalog", "tables"}
     if foreign:
         raise NotADatabase(
             f"{path} holds other files ({', '.join(sorted(foreign)[:3])}); "

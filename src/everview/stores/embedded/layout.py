@@ -63,13 +63,13 @@ class Layout:
         return self.keys.encode(columns)[0].as_py()  # type: ignore[no-any-return]
 
     def stored_keys(self, keys: pa.BinaryArray) -> tuple[list[bytes], Ints | slice]:
-        """Ascending keys as LMDB has them, ascending again, and where each came from."""
-        listed: list[bytes] = keys.to_pylist()
+        """Ascending keys as LMDB stores them, in ascending order, and the place of each before."""
+        whole_keys: list[bytes] = keys.to_pylist()
         if not self.keys.variable or np.diff(offsets_of(keys)).max(initial=0) <= PREFIX:
-            return listed, slice(None)
-        stored = [stored_key(key) for key in listed]
-        order = sorted(range(len(stored)), key=stored.__getitem__)
-        return [stored[i] for i in order], np.array(order, np.int64)
+            return whole_keys, slice(None)
+        cut_keys = [stored_key(key) for key in whole_keys]
+        order = sorted(range(len(cut_keys)), key=cut_keys.__getitem__)
+        return [cut_keys[i] for i in order], np.array(order, np.int64)
 
     def check_stored(self, keys: pa.BinaryArray, stored: pa.BinaryArray) -> None:
         """Raises `Damaged` unless whole keys of rows are those under which the rows are stored."""
@@ -94,12 +94,12 @@ class Layout:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         return rows
 
-    def check_made_for(self, given: pa.Table, wanted: pa.Schema) -> None:
-        """Raises `Outdated` if rows or keys have not the columns that are wanted."""
-        if given.schema.names != wanted.names or given.schema.types != wanted.types:
+    def check_made_for(self, rows: pa.Table, expected: pa.Schema) -> None:
+        """Raises `Outdated` unless rows or keys have the expected columns."""
+        if rows.schema.names != expected.names or rows.schema.types != expected.types:
             raise Outdated(
-                f"table {self.schema.name} has the columns {', '.join(wanted.names)}, and these "
-                f"rows or keys were made for {', '.join(given.schema.names)}, or for other types; "
+                f"table {self.schema.name} has the columns {', '.join(expected.names)}, and these "
+                f"rows or keys were made for {', '.join(rows.schema.names)}, or for other types; "
                 "someone may have dropped the table and created it again: write again"
             )
 

@@ -52,51 +52,49 @@ class EmbeddedLeases(Leases):
         self._catalog.write({LEASE: LeaseRecord(token, True)}, token)
 
     @contextmanager
-    def held(self, role: str, seconds: float, waiting: Callable[[str], None]) -> Iterator[int]:
+    def hold(self, role: str, seconds: float, waiting: Callable[[str], None]) -> Iterator[int]:
         file, token = self._wait(role, seconds, waiting)
-        process, ended = os.getpid(), threading.Event()
-        beats = threading.Thread(
-            target=_beat, args=(file, ended), name="everview lease", daemon=True
-        )
+        process, end = os.getpid(), threading.Event()
+        beats = threading.Thread(target=_beat, args=(file, end), name="everview lease", daemon=True)
         try:
             beats.start()
             yield token
         finally:
-            ended.set()
+            end.set()
             beats.join()
             _let_go(file, process)
 
     @contextmanager
-    def held_if_free(self, role: str) -> Iterator[int | None]:
+    def hold_if_free(self, role: str) -> Iterator[int | None]:
         token = self.token  # without beats: who waits for it takes it after a while
         with _file(self._path(f"{role}.{token}")) as file:
             yield token if _lock(file) and token == self.token else None
 
     def is_wanted(self, role: str) -> bool:
-        with _file(self._wanted(role)) as file:
+        with _file(self._wish_path(role)) as file:
             return not _lock(file)
 
-    def _wanted(self, role: str) -> Path:
-        """A file that is locked by whoever waits."""
+    def _wish_path(self, role: str) -> Path:
+        """The file that a process locks while it waits for the lease."""
         return self._path(f"{role}.wanted")
 
     def _path(self, name: str) -> Path:
-        """Of a file in the directory of the database, if that is still there."""
+        """The path of a file in the directory of the database; raises if that is gone."""
         self._catalog.environment.look()
         return self._directory / name
 
     def _wait(self, role: str, seconds: float, waiting: Callable[[str], None]) -> tuple[int, int]:
-        with _file(self._wanted(role)) as wanted:
-            return self._wait_asking(role, seconds, waiting, wanted)
+        with _file(self._wish_path(role)) as wish:
+            return self._wait_asking(role, seconds, waiting, wish)
 
     def _wait_asking(
-        self, role: str, seconds: float, waiting: Callable[[str], None], wanted: int
+        self, role: str, seconds: float, waiting: Callable[[str], None], wish: int
     ) -> tuple[int, int]:
-        seen, since = (0, 0), time.monotonic()
+        last_beat, since = (0, 0), time.monotonic()
         soon = since + _SOON_SECONDS
         while True:
             token = self.token
-            file = _opened(self._path(f"{role}.{token}"))
+            file = _open(self._path(f"{role}.{token}"))
             if _lock(file):
                 if token == self.token:
                     _sign(file)
@@ -104,11 +102,11 @@ class EmbeddedLeases(Leases):
                 os.close(file)
                 continue
             with suppress(BlockingIOError):  # someone looks whether it is wanted
-                fcntl.flock(wanted, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(wish, fcntl.LOCK_SH | fcntl.LOCK_NB)
             beat, holder = os.fstat(file).st_mtime_ns, os.pread(file, 32, 0).decode()
             os.close(file)
-            if (token, beat) != seen:
-                seen, since = (token, beat), time.monotonic()
+            if (token, beat) != last_beat:
+                last_beat, since = (token, beat), time.monotonic()
             elif time.monotonic() - since > seconds:
                 self._raise(token)
             if time.monotonic() > soon:
@@ -128,9 +126,9 @@ class EmbeddedLeases(Leases):
 
 @contextmanager
 def locked(path: str, patience: float = inf) -> Iterator[None]:
-    """Inside the block, no other process or thread is in such a block for the path.
+    """Hold the lock of a path, which one thread of one process can hold at a time.
 
-    Raises `TimeoutError` if one is for so many seconds.
+    Raises `TimeoutError` if another holds it for `patience` seconds.
     """
     with _file(path) as file:
         deadline = time.monotonic() + patience
@@ -147,7 +145,7 @@ def locked(path: str, patience: float = inf) -> Iterator[None]:
 @contextmanager
 def _file(path: str | Path) -> Iterator[int]:
     """A file to be locked, open inside the block."""
-    file, process = _opened(path), os.getpid()
+    file, process = _open(path), os.getpid()
     try:
         yield file
     finally:
@@ -165,7 +163,7 @@ def _let_go(file: int, process: int) -> None:
     os.close(file)
 
 
-def _opened(path: str | Path) -> int:
+def _open(path: str | Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
@@ -196,7 +194,7 @@ def _sign(file: int) -> None:
         os.pwrite(file, f"process {os.getpid()}".encode(), 0)
 
 
-def _beat(file: int, ended: threading.Event) -> None:
-    while not ended.wait(BEAT_SECONDS):
+def _beat(file: int, end: threading.Event) -> None:
+    while not end.wait(BEAT_SECONDS):
         with suppress(OSError):
             os.utime(file)

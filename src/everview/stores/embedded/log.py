@@ -129,15 +129,15 @@ def image(
     codec: TableCodec, columns: Sequence[int], data: Any, starts: Ints, lengths: npt.NDArray[Any]
 ) -> pa.StructArray:
     """Rows as a struct array, NULL where the length is 0; rows are trusted to be checked."""
-    there = lengths > 0
-    whole = bool(there.all())
-    arrays = codec.decode(data, starts if whole else starts[there], columns, checked=True)
+    is_row = lengths > 0
+    whole = bool(is_row.all())
+    arrays = codec.decode(data, starts if whole else starts[is_row], columns, checked=True)
     fields = [pa.field(codec.columns[i].name, codec.columns[i].type) for i in columns]
     if whole:
         return pa.StructArray.from_arrays(arrays, fields=fields)
-    places = pa.array(np.cumsum(there) - 1, mask=~there)
+    places = pa.array(np.cumsum(is_row) - 1, mask=~is_row)
     spread = [array.take(places) for array in arrays]
-    return pa.StructArray.from_arrays(spread, fields=fields, mask=pa.array(~there))
+    return pa.StructArray.from_arrays(spread, fields=fields, mask=pa.array(~is_row))
 
 
 def read(
@@ -181,8 +181,8 @@ def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, at
     low, high, middle = first - 1, last, last
     while low < high:
         _seek(cursor, middle)
-        _, _, _, count, begins, made, _, _ = _HEADER.unpack_from(cursor.value())
-        if made <= at or made > now:
+        _, _, _, count, begins, chunk_time, _, _ = _HEADER.unpack_from(cursor.value())
+        if chunk_time <= at or chunk_time > now:
             low = begins + count - 1
         else:
             high = begins - 1
@@ -209,8 +209,8 @@ def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int, before: float) ->
     cursor = txn.cursor(db)
     cursor.first()
     while key := cursor.key():
-        _, _, _, count, _, made, _, _ = _HEADER.unpack_from(cursor.value())
-        if _SEQUENCE.unpack(key)[0] + count - 1 > upto or made >= before:
+        _, _, _, count, _, chunk_time, _, _ = _HEADER.unpack_from(cursor.value())
+        if _SEQUENCE.unpack(key)[0] + count - 1 > upto or chunk_time >= before:
             break
         removed += count
         cursor.delete()
@@ -219,11 +219,11 @@ def trim(txn: lmdb.Transaction, db: lmdb._Database, upto: int, before: float) ->
 
 def _seek(cursor: lmdb.Cursor, sequence: int) -> bool:
     """Place the cursor on the chunk that holds `sequence`."""
-    wanted = _SEQUENCE.pack(sequence)
-    found = cursor.set_range(wanted)
-    if found and cursor.key() == wanted:
+    key = _SEQUENCE.pack(sequence)
+    has_later = cursor.set_range(key)
+    if has_later and cursor.key() == key:
         return True
-    return bool(cursor.prev() if found else cursor.last())
+    return bool(cursor.prev() if has_later else cursor.last())
 
 
 def _between(images: Images, after: int, upto: int, rows: int) -> Iterator[Images]:

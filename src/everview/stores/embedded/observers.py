@@ -69,13 +69,13 @@ def _load(table: str, name: str) -> Observer:
     try:
         kind = getattr(importlib.import_module(module), attribute)
         is_observer = isinstance(kind, type) and issubclass(kind, Observer)
-        made = kind() if is_observer else None  # nothing else is called
+        instance = kind() if is_observer else None  # nothing else is called
     except Exception as error:
         raise InvalidSchema(
             f"table {table}: observer {name!r} can't be loaded ({error}); name it 'module:Class', "
             "importable by every process that writes"
         ) from error
-    if made is None:
+    if instance is None:
         raise InvalidSchema(f"table {table}: {name!r} is not an everview.Observer")
-    observer: Observer = made
+    observer: Observer = instance
     return observer

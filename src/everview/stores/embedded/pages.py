@@ -66,11 +66,11 @@ class Pages:
     def _newest(self, metas: tuple[bytes, bytes]) -> Meta:
         return max(map(self._read_meta, metas), key=lambda meta: meta.commit)
 
-    def _read_meta(self, found: bytes) -> Meta:
-        if len(found) < _META_BYTES:
+    def _read_meta(self, page: bytes) -> Meta:
+        if len(page) < _META_BYTES:
             raise Damaged("it ends before its meta pages do")
-        flags = _HEADER.unpack_from(found)[2]
-        magic, version, _, _, free, main, last, commit = _META.unpack_from(found, _HEADER.size)
+        flags = _HEADER.unpack_from(page)[2]
+        magic, version, _, _, free, main, last, commit = _META.unpack_from(page, _HEADER.size)
         page_size, *_, free_root = _TREE.unpack(free)
         main_root = _TREE.unpack(main)[-1]
         roots = [root for root in (free_root, main_root) if root != _NO_PAGE]
@@ -83,20 +83,20 @@ class Pages:
             raise Damaged("its meta pages are not what was written")
         return Meta(page_size, last, commit, free_root, main_root)
 
-    def steady(self, look: Callable[[Meta], T]) -> T:
-        """What is found by a look; by the next one if others had a commit meanwhile, since then
-        pages may have been used again."""
-        for looks in count(1):
+    def steady(self, read: Callable[[Meta], T]) -> T:
+        """The result of `read`, which is repeated if another process commits meanwhile: then pages
+        may have been used again."""
+        for attempt in count(1):
             metas = self._metas()
             try:
-                found = look(self._newest(metas))
+                result = read(self._newest(metas))
             except Damaged:
-                if looks == _LOOKS or self._metas() == metas:
+                if attempt == _LOOKS or self._metas() == metas:
                     raise
             else:
-                if looks == _LOOKS or self._metas() == metas:
+                if attempt == _LOOKS or self._metas() == metas:
                     break
-        return found
+        return result
 
     def check(self) -> None:
         """Raises `Damaged` if a page in use lies behind the end of the file, or can't be read."""
@@ -106,13 +106,13 @@ class Pages:
         for root in (meta.free_root, meta.main_root):
             if root != _NO_PAGE:
                 self._page(meta, root)
-        here = os.fstat(self.file).st_size // meta.page_size
-        missing = meta.last_page + 1 - here
+        whole_pages = os.fstat(self.file).st_size // meta.page_size
+        missing = meta.last_page + 1 - whole_pages
         if missing > 0:
             free = np.concatenate([np.zeros(0, np.int64), *(p for _, p in self.free(meta))])
-            if len(np.unique(free[(free >= here) & (free <= meta.last_page)])) < missing:
+            if len(np.unique(free[(free >= whole_pages) & (free <= meta.last_page)])) < missing:
                 raise Damaged(
-                    f"it was cut: it has {here:,} whole pages, and there are up to "
+                    f"it was cut: it has {whole_pages:,} whole pages, and there are up to "
                     f"{meta.last_page + 1:,}"
                 )
 
@@ -147,21 +147,21 @@ class Pages:
         page = os.pread(self.file, meta.page_size, number * meta.page_size)
         if len(page) < meta.page_size:
             raise Damaged(f"it was cut: page {number:,} is in use and not there")
-        found, _, flags, lower, _ = _HEADER.unpack_from(page)
+        stored_number, _, flags, lower, _ = _HEADER.unpack_from(page)
         is_tree = flags & (_BRANCH | _LEAF) and _HEADER.size <= lower <= meta.page_size
-        if found != number or not is_tree:
+        if stored_number != number or not is_tree:
             raise Damaged(f"page {number:,} is not what was written")
         return page
 
     def _long(self, meta: Meta, number: int, size: int) -> bytes:
-        found = os.pread(self.file, size, number * meta.page_size + _HEADER.size)
-        if len(found) < size:
+        value = os.pread(self.file, size, number * meta.page_size + _HEADER.size)
+        if len(value) < size:
             raise Damaged(f"it was cut: page {number:,} is in use and not there")
-        return found
+        return value
 
 
 def _numbers(value: bytes) -> Ints:
-    """A list of pages, behind how many they are."""
+    """A list of pages, which begins with its length."""
     count = int.from_bytes(value[:8], "little")
     return np.frombuffer(value[8 : 8 + 8 * count], "<i8")
 

@@ -82,18 +82,18 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
             self._hold.end_after(max_age)
 
     def _open(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> bool:
-        """False if an epoch was committed, or a view or table changed, before all was open.
+        """Open all; False if an epoch was committed, or a view or table changed, meanwhile.
 
-        What was found may be gone by then: whatever fails because of that is no one's error.
+        An error counts only if nothing changed: a view or table may be dropped meanwhile.
         """
-        found = records, layouts = self._store.catalog.glance(views, tables)
+        glance = records, layouts = self._store.catalog.glance(views, tables)
         if is_of_another_boot(records.get(UNSYNCED)):
             raise NotLoaded(SUSPECT)
         self._catalog = PinnedCatalog(records)
         epoch = self._catalog.epoch
         try:
             shards = {
-                (view.rows, number): self._held(
+                (view.rows, number): self._pin_environment(
                     self._store.states.shard(view.rows, number).environment
                 )
                 for view in self._catalog.all(VIEWS).values()
@@ -106,10 +106,10 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
             }
         except EverviewError:
             self._hold.close()
-            if self._store.catalog.glance(views, tables) == found:
+            if self._store.catalog.glance(views, tables) == glance:
                 raise
             return False
-        if self._store.catalog.glance(views, tables) == found:
+        if self._store.catalog.glance(views, tables) == glance:
             return True
         self._hold.close()
         return False
@@ -117,19 +117,24 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
     def _regions_at(self, layout: Layout, positions: Positions) -> list[PinnedRegion]:
         at = positions.get(layout.schema.name, {})
         return [
-            PinnedRegion(layout, one.number, self._held(one.environment), at.get(one.number))
-            for one in self._store._all_regions(layout)
+            PinnedRegion(
+                layout,
+                region.number,
+                self._pin_environment(region.environment),
+                at.get(region.number),
+            )
+            for region in self._store._all_regions(layout)
         ]
 
-    def _held(self, environment: Environment) -> HeldEnvironment:
+    def _pin_environment(self, environment: Environment) -> HeldEnvironment:
         return HeldEnvironment(environment, self._hold)
 
     @property
     def positions(self) -> dict[str, dict[int, int]]:
         return {
-            one.layout.schema.name: {region.number: region.position for region in regions}
+            first.layout.schema.name: {region.number: region.position for region in regions}
             for regions in self._regions_of.values()
-            for one in regions[:1]
+            for first in regions[:1]
         }
 
     @property
@@ -175,9 +180,9 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
 
 
 class Hold:
-    """Read transactions that are open together; those who use them are counted.
+    """Read transactions that are open together, with a count of their users.
 
-    When they are too old they end, but not under who uses one: that may finish.
+    They end when they are too old, but not before their users have finished.
     """
 
     def __init__(self) -> None:
@@ -229,7 +234,7 @@ class Hold:
 
 
 def _end(reference: weakref.ref[Hold]) -> None:
-    """At the end of its time; a pin that nobody has any more has ended itself."""
+    """End a hold that is too old, unless nobody has it any more."""
     if (hold := reference()) is not None:
         hold.end()
 
@@ -266,14 +271,16 @@ class PinnedRegion(Region):
             return undo(self, txn, self.position)
 
     def get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
-        found = self._undo.get(key)
-        return super().get(txn, key) if found is None else found or None
+        before = self._undo.get(key)
+        return super().get(txn, key) if before is None else before or None
 
     def get_many(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
-        found = dict(super().get_many(txn, keys))
-        found |= {key: self._undo[key] for key in keys if key in self._undo}
-        return [(key, found[key]) for key in keys if found.get(key)]
+        rows = dict(super().get_many(txn, keys))
+        rows |= {key: self._undo[key] for key in keys if key in self._undo}
+        return [(key, rows[key]) for key in keys if rows.get(key)]
 
     def count(self, txn: lmdb.Transaction) -> int:
-        now = sum(super(PinnedRegion, self).get(txn, key) is not None for key in self._undo)
-        return super().count(txn) - now + sum(map(bool, self._undo.values()))
+        current_rows = sum(
+            super(PinnedRegion, self).get(txn, key) is not None for key in self._undo
+        )
+        return super().count(txn) - current_rows + sum(map(bool, self._undo.values()))

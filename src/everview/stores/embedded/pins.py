@@ -1,7 +1,7 @@
 """Pins, as other processes see them: a file for each says who holds which epoch, since when.
 
-A file of a process that was killed stays, and is removed by who looks next. Pins work without:
-where the directory can't be written, they are just not listed.
+The file of a process that was killed stays until another process lists the pins. Where the
+directory can't be written, pins work but are not listed.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class EmbeddedPins(Pins):
         return partial(_remove_note, file, os.getpid())
 
     def notes(self) -> list[PinNote]:
-        found = []
+        notes = []
         for file in Path(self._store.path, _DIRECTORY).glob("*.*"):
             with suppress(OSError, ValueError, TypeError):
                 note = PinNote(**json.loads(file.read_text()))
                 if not _is_alive(note.process):
                     file.unlink()
                 elif note.max_age is None or time.time() < note.since + note.max_age:
-                    found.append(note)
-        return sorted(found, key=lambda note: note.since)
+                    notes.append(note)
+        return sorted(notes, key=lambda note: note.since)
 
 
 def _write_note(home: str, epoch: int, max_age: float | None) -> Path | None:
-    """Note a pin of this process; gives its file, or None if there can't be one."""
+    """Note a pin of this process; returns its file, or None if it can't be written."""
     note = PinNote(os.getpid(), epoch, time.time(), max_age)
     file = Path(home, _DIRECTORY, f"{note.process}.{uuid.uuid4().hex[:8]}")
     try:

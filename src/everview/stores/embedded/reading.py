@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EmbeddedReader(Reader):
-    """Reads of tables, over regions that those who derive from it open."""
+    """Reads of tables; subclasses open the regions."""
 
     @abstractmethod
     def _layout(self, table: str, to_write: bool = False) -> Layout:
@@ -55,7 +55,7 @@ class EmbeddedReader(Reader):
         return self._layout(table).schema
 
     def status(self, table: str) -> list[RegionStatus]:
-        return [_status(one) for one in self._all_regions(self._layout(table))]
+        return [_status(region) for region in self._all_regions(self._layout(table))]
 
     def get(
         self, table: str, keys: pa.Table, columns: Sequence[str] | None = None
@@ -63,16 +63,16 @@ class EmbeddedReader(Reader):
         layout = self._layout(table)
         positions = layout.schema.positions(columns)
         batches, places = [], [np.zeros(0, np.int64)]
-        for number, stored, asked in split_lookup(layout, layout.encode_keys(keys)):
-            one = self._region(layout, number)
-            with one.environment.reading() as txn:
-                found = one.get_many(txn, stored)
-            if found:
-                for piece in in_pieces(found):
-                    with locating(one):
+        for number, stored_keys, request_places in split_lookup(layout, layout.encode_keys(keys)):
+            region = self._region(layout, number)
+            with region.environment.reading() as txn:
+                items = region.get_many(txn, stored_keys)
+            if items:
+                for piece in in_pieces(items):
+                    with locating(region):
                         arrays = layout.rows.decode(*join([row for _, row in piece]), positions)
                     batches.append(layout.batch(arrays, positions))
-                places.append(_found(stored, asked, found))
+                places.append(_places_of_items(stored_keys, request_places, items))
         rows = pa.Table.from_batches(batches, layout.arrow(positions))
         order = np.concatenate(places)
         back = np.argsort(order, kind="stable")
@@ -83,27 +83,28 @@ class EmbeddedReader(Reader):
     ) -> dict[str, Any] | None:
         layout = self._layout(table)
         positions = layout.schema.positions(columns)
-        encoded = encode_key(layout.schema.key_columns, key if isinstance(key, tuple) else (key,))
-        if encoded is None:
-            encoded = layout.encode_keys(keys_to_arrow(layout.schema, [key]))[0].as_py()
-        one = self._region(layout, region_of(encoded, layout.schema.regions))
-        with one.environment.reading() as txn:
-            row = one.get(txn, stored_key(encoded))
+        whole_key = encode_key(layout.schema.key_columns, key if isinstance(key, tuple) else (key,))
+        if whole_key is None:
+            whole_key = layout.encode_keys(keys_to_arrow(layout.schema, [key]))[0].as_py()
+        region = self._region(layout, region_of(whole_key, layout.schema.regions))
+        with region.environment.reading() as txn:
+            row = region.get(txn, stored_key(whole_key))
         if row is None:
             return None
-        with locating(one):
-            found = layout.rows.decode_row(row, sorted({*positions, *layout.key_positions}))
-        if encode_key(layout.schema.key_columns, [found[k] for k in layout.schema.key]) != encoded:
-            one.check_keys([(stored_key(encoded), row)])
+        with locating(region):
+            values = layout.rows.decode_row(row, sorted({*positions, *layout.key_positions}))
+        row_key = [values[name] for name in layout.schema.key]
+        if encode_key(layout.schema.key_columns, row_key) != whole_key:
+            region.check_keys([(stored_key(whole_key), row)])
         names = layout.schema.names
-        return {names[position]: found[names[position]] for position in positions}
+        return {names[position]: values[names[position]] for position in positions}
 
     def version(self, table: str, key: pa.Table) -> int:
         layout = self._layout(table)
-        encoded = layout.encode_keys(key)[0].as_py()
-        one = self._region(layout, region_of(encoded, layout.schema.regions))
-        with one.environment.reading() as txn:
-            return version_of(one.get_checked(txn, stored_key(encoded)))
+        whole_key = layout.encode_keys(key)[0].as_py()
+        region = self._region(layout, region_of(whole_key, layout.schema.regions))
+        with region.environment.reading() as txn:
+            return version_of(region.get_checked(txn, stored_key(whole_key)))
 
     def scan(
         self,
@@ -123,7 +124,10 @@ class EmbeddedReader(Reader):
         bounds = layout.bound(start), layout.bound(stop)
         scan = Scan(layout, columns, where, *bounds, batch_rows, keyed=ordered)
         layout.schema.positions(columns)
-        streams = [scan.region(one, None if at is None else at[one.number]) for one in regions]
+        streams = [
+            scan.region(open_region, None if at is None else at[open_region.number])
+            for open_region in regions
+        ]
         return merge(streams, batch_rows) if ordered else chain.from_iterable(streams)
 
     def sample(self, table: str, columns: Sequence[str]) -> pa.Table:
@@ -131,32 +135,32 @@ class EmbeddedReader(Reader):
         return sampling.sample(self._all_regions(self._layout(table)), columns)
 
     def log(self, table: str) -> dict[int, LogRange]:
-        found = {}
-        for one in self._all_regions(self._layout(table)):
-            with one.environment.reading() as txn:
-                found[one.number] = one.log_range(txn)
-        return found
+        ranges = {}
+        for region in self._all_regions(self._layout(table)):
+            with region.environment.reading() as txn:
+                ranges[region.number] = region.log_range(txn)
+        return ranges
 
     def positions_at(self, table: str, time: int) -> dict[int, int]:
-        found = {}
-        for one in self._all_regions(self._layout(table)):
-            with one.environment.reading() as txn:
-                found[one.number] = one.last_at(txn, time)
-        return found
+        positions = {}
+        for region in self._all_regions(self._layout(table)):
+            with region.environment.reading() as txn:
+                positions[region.number] = region.last_at(txn, time)
+        return positions
 
     def bytes_of_changes(self, table: str, region: int, after: int, upto: int) -> float:
         """About how many bytes each of some changes has."""
-        one = self._region(self._layout(table), region)
-        with one.environment.reading() as txn:
-            return one.mean_bytes(txn, after, upto)
+        open_region = self._region(self._layout(table), region)
+        with open_region.environment.reading() as txn:
+            return open_region.mean_bytes(txn, after, upto)
 
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
         times = {}
-        for one in self._all_regions(self._layout(table)):
-            with one.environment.reading() as txn:
-                time = one.time_after(txn, after.get(one.number, 0))
+        for region in self._all_regions(self._layout(table)):
+            with region.environment.reading() as txn:
+                time = region.time_after(txn, after.get(region.number, 0))
             if time is not None:
-                times[one.number] = _EPOCH + timedelta(microseconds=time)
+                times[region.number] = _EPOCH + timedelta(microseconds=time)
         return times
 
     def changes(
@@ -169,10 +173,10 @@ class EmbeddedReader(Reader):
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         layout = self._layout(table)
-        one, positions = self._region(layout, region), layout.schema.positions(columns)
+        open_region, positions = self._region(layout, region), layout.schema.positions(columns)
         schema = change_schema(layout.schema, columns)
-        with one.environment.reading() as txn:
-            for images in located(one, one.changes(txn, after, upto, batch_rows)):
+        with open_region.environment.reading() as txn:
+            for images in located(open_region, open_region.changes(txn, after, upto, batch_rows)):
                 arrays = [
                     pa.array(np.full(len(images), region, np.int32)),
                     pa.array(images.sequences),
@@ -184,20 +188,20 @@ class EmbeddedReader(Reader):
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _status(one: Region) -> RegionStatus:
-    with one.environment.reading() as txn:
+def _status(region: Region) -> RegionStatus:
+    with region.environment.reading() as txn:
         return RegionStatus(
-            region=one.number,
-            rows=one.count(txn),
-            log=one.log_range(txn),
-            bytes=one.environment.file.size_on_disk,
-            consumers=one.consumers(txn),
+            region=region.number,
+            rows=region.count(txn),
+            log=region.log_range(txn),
+            bytes=region.environment.file.size_on_disk,
+            consumers=region.consumers(txn),
         )
 
 
-def _found(stored: list[bytes], places: Ints, found: list[tuple[bytes, bytes]]) -> Ints:
-    """The places of the keys that were found."""
-    if len(found) == len(stored):
+def _places_of_items(keys: list[bytes], places: Ints, items: list[tuple[bytes, bytes]]) -> Ints:
+    """The places of the keys that have an item."""
+    if len(items) == len(keys):
         return places
-    there = {key for key, _ in found}
-    return places[np.fromiter((key in there for key in stored), np.bool_, len(stored))]
+    stored_keys = {key for key, _ in items}
+    return places[np.fromiter((key in stored_keys for key in keys), np.bool_, len(keys))]

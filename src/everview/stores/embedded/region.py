@@ -110,9 +110,9 @@ class Region:
     def _without_equal(
         self, keys: list[bytes], before: list[bytes], after: Encoded
     ) -> tuple[list[bytes], list[bytes], Encoded, list[bytes]]:
-        """What is left to put, and the rows that are there already as they are put.
+        """The keys and rows that are left to put, and the stored rows that equal theirs.
 
-        These need no other check: with its checksum, such a row has the key that it is under.
+        Equal rows need no other check: with its checksum, such a row has the key it is under.
         """
         with locating(self):
             equal = self.layout.rows.equal_rows(before, after)
@@ -149,8 +149,8 @@ class Region:
         txn.put(_LAST, _NUMBER.pack(first + len(keys) - 1), db=self._meta)
 
     def _refuse(self, row: bytes, changed: bool) -> None:
-        schema, found = self.layout.schema, self._decode([row])[0].as_py()
-        key = ", ".join(f"{name} = {found[name]!r}" for name in schema.key)
+        schema, values = self.layout.schema, self._decode([row])[0].as_py()
+        key = ", ".join(f"{name} = {values[name]!r}" for name in schema.key)
         raise AppendOnly(
             f"table {schema.name} is append-only: its row with {key} can't be "
             f"{'changed' if changed else 'deleted'}, and nothing was written. Put rows with new "
@@ -173,13 +173,13 @@ class Region:
         if cursor.key() < keys[0]:
             self.check_keys([cursor.item()])
             return [b""] * len(keys)
-        found: list[Item] = cursor.getmulti(keys)
-        if len(found) == len(keys):
-            return [row for _, row in found]
-        stored = dict(found)
-        if len(keys) - len(found) <= _SOME:  # of many, it would take as long as to write them
-            self.check_keys(self._beside(txn, [key for key in keys if key not in stored]))
-        return [stored.get(key, b"") for key in keys]
+        items: list[Item] = cursor.getmulti(keys)
+        if len(items) == len(keys):
+            return [row for _, row in items]
+        rows = dict(items)
+        if len(keys) - len(items) <= _SOME:  # of many, it would take as long as to write them
+            self.check_keys(self._beside(txn, [key for key in keys if key not in rows]))
+        return [rows.get(key, b"") for key in keys]
 
     def _put(self, txn: lmdb.Transaction, keys: list[bytes], values: list[bytes]) -> None:
         cursor = txn.cursor(self.rows)
@@ -204,33 +204,33 @@ class Region:
         return row
 
     def get_many(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[tuple[bytes, bytes]]:
-        """The rows under sorted keys that are there, with their keys, held against them."""
-        found: list[Item] = txn.cursor(self.rows).getmulti(keys)
-        self.check_keys(found)
-        if len(found) < len(keys):
-            there = {key for key, _ in found}
-            self.check_keys(self._beside(txn, [key for key in keys if key not in there]))
-        return found
+        """The stored keys and rows of those sorted keys that exist; checks each row's key."""
+        items: list[Item] = txn.cursor(self.rows).getmulti(keys)
+        self.check_keys(items)
+        if len(items) < len(keys):
+            stored_keys = {key for key, _ in items}
+            self.check_keys(self._beside(txn, [key for key in keys if key not in stored_keys]))
+        return items
 
     def _beside(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[Item]:
-        """What is beside sorted keys that are not there: one of them whose key has changed on disk
-        would be found where it was."""
+        """The neighbours of sorted keys that are missing: if a key changed on disk, its row is
+        still at its old place."""
         cursor = txn.cursor(self.rows)
-        found: list[Item] = []
-        beyond = b""
+        items: list[Item] = []
+        next_key = b""
         for key in keys:
-            if key < beyond:  # it is beside the same as the one before
+            if key < next_key:  # it is beside the same as the one before
                 continue
             if cursor.set_range(key):
-                beyond = cursor.key()
-                found.append(cursor.item())
-                there = cursor.prev()
+                next_key = cursor.key()
+                items.append(cursor.item())
+                has_item = cursor.prev()
             else:
-                beyond = b"\xff" * (LONGEST + 1)
-                there = cursor.last()
-            if there:
-                found.append(cursor.item())
-        return found
+                next_key = b"\xff" * (LONGEST + 1)
+                has_item = cursor.last()
+            if has_item:
+                items.append(cursor.item())
+        return items
 
     def check_keys(self, items: list[Item]) -> None:
         """Raises `Damaged` if rows fail their checksums, or lie under keys that are not theirs."""
@@ -240,8 +240,8 @@ class Region:
             for piece in in_pieces(items):
                 data, starts = join([row for _, row in piece])
                 columns = self.layout.rows.decode(data, starts, self.layout.key_positions)
-                stored = pa.array([key for key, _ in piece], pa.binary())
-                self.layout.check_stored(self.layout.keys.encode(columns), stored)
+                stored_keys = pa.array([key for key, _ in piece], pa.binary())
+                self.layout.check_stored(self.layout.keys.encode(columns), stored_keys)
 
     def _is_own(self, item: Item) -> bool:
         """Whether a row is plainly that of its key."""
@@ -258,31 +258,31 @@ class Region:
     def changes(
         self, txn: lmdb.Transaction, after: int, upto: int | None, rows: int
     ) -> Iterator[log.Images]:
-        held = self.log_range(txn)
-        if after + 1 < held.first and after < held.last:
+        log_range = self.log_range(txn)
+        if after + 1 < log_range.first and after < log_range.last:
             raise LogTrimmed(
                 f"table {self.layout.schema.name}, region {self.number}: changes after sequence "
-                f"{after} were trimmed, the log begins at {held.first}. Read the table itself "
+                f"{after} were trimmed, the log begins at {log_range.first}. Read the table itself "
                 "first, and register a consumer to keep changes that you still need."
             )
-        if after > held.last:
+        if after > log_range.last:
             raise LogError(
                 f"table {self.layout.schema.name}, region {self.number} has no sequence {after} "
-                f"yet, its newest is {held.last}; was the table dropped and created again?"
+                f"yet, its newest is {log_range.last}; was the table dropped and created again?"
             )
-        upto = held.last if upto is None else min(upto, held.last)
+        upto = log_range.last if upto is None else min(upto, log_range.last)
         return log.read(txn, self._log, after, upto, rows)
 
     def time_after(self, txn: lmdb.Transaction, after: int) -> int | None:
         """When the first change after a sequence was made, of those the log still has."""
-        held = self.log_range(txn)
-        wanted = max(after + 1, held.first)
-        return log.time_of(txn, self._log, wanted) if wanted <= held.last else None
+        log_range = self.log_range(txn)
+        sequence = max(after + 1, log_range.first)
+        return log.time_of(txn, self._log, sequence) if sequence <= log_range.last else None
 
     def last_at(self, txn: lmdb.Transaction, time: int) -> int:
         """The sequence of the newest change at a time in µs, as far as the log tells."""
-        held = self.log_range(txn)
-        return log.last_at(txn, self._log, held.first, held.last, time)
+        log_range = self.log_range(txn)
+        return log.last_at(txn, self._log, log_range.first, log_range.last, time)
 
     def mean_bytes(self, txn: lmdb.Transaction, after: int, upto: int) -> float:
         """About how many bytes a change after a sequence up to another has."""
@@ -325,14 +325,14 @@ class Region:
     def consumers(self, txn: lmdb.Transaction) -> dict[str, int]:
         """Positions of all consumers and snapshots that are still held."""
         cursor = txn.cursor(self._meta)
-        found, now = {}, time.time_ns() // 1000
-        alive = cursor.set_range(_CONSUMERS)
-        while alive and cursor.key().startswith(_CONSUMERS):
+        positions, now = {}, time.time_ns() // 1000
+        has_item = cursor.set_range(_CONSUMERS)
+        while has_item and cursor.key().startswith(_CONSUMERS):
             position, expires = _CONSUMER.unpack(cursor.value())
             if expires == 0 or expires > now:
-                found[cursor.key()[len(_CONSUMERS) :].decode()] = position
-            alive = cursor.next()
-        return found
+                positions[cursor.key()[len(_CONSUMERS) :].decode()] = position
+            has_item = cursor.next()
+        return positions
 
     def trim(self, txn: lmdb.Transaction, upto: int | None, older: float) -> int:
         """Remove changes up to `upto` that no consumer holds and that are so many seconds old."""

@@ -43,13 +43,13 @@ class Registry:
         """The environment at a path below the directory of a database."""
         path = os.path.realpath(os.path.join(home.path, path))
         with self.lock:
-            found = self._open.get(path)
-            if found is not None and found.file.is_gone:
+            environment = self._open.get(path)
+            if environment is not None and environment.file.is_gone:
                 self._open.pop(path).retire()
-                found = None
-            if found is None:
+                environment = None
+            if environment is None:
                 self._make_room()
-                found = self._open[path] = Environment(
+                environment = self._open[path] = Environment(
                     self,
                     home,
                     path,
@@ -60,32 +60,32 @@ class Registry:
                     create,
                     is_small=len(self._open) >= MANY_MAPS,
                 )
-            elif not readonly and found.readonly:
-                found.durability = durability
-                found.make_writable()
-            elif not readonly and found.durability != durability:
+            elif not readonly and environment.readonly:
+                environment.durability = durability
+                environment.make_writable()
+            elif not readonly and environment.durability != durability:
                 raise DatabaseError(
-                    f"{path} is open in this process with durability {found.durability!r}; "
+                    f"{path} is open in this process with durability {environment.durability!r}; "
                     f"close that handle before opening it with {durability!r}"
                 )
-            found.holders += 1
-            return found
+            environment.holders += 1
+            return environment
 
     def wake(self, environment: Environment) -> None:
-        """Open one that sleeps; not with the lock held, since that may wait for a writer."""
+        """Open an environment that sleeps; without the lock, since that may wait for a writer."""
         with self.lock:
             self._make_room()
         environment.wake()
 
     def _make_room(self) -> None:
-        """If there is none for the files of one more, close those that were idle for longest."""
-        awake = [one for one in self._open.values() if not one.is_asleep]
+        """If the process has no room for more files, close the environments idle for longest."""
+        awake = [environment for environment in self._open.values() if not environment.is_asleep]
         if len(awake) >= _most() and len(awake) >= _most_if_raised():
-            awake.sort(key=lambda one: one.used)
-            for one in awake[: len(awake) // 4 + 1]:
-                one.sleep()
+            awake.sort(key=lambda environment: environment.used)
+            for environment in awake[: len(awake) // 4 + 1]:
+                environment.sleep()
 
-    def written(self) -> None:
+    def sync_soon(self) -> None:
         _syncer.wake()
 
     def release(self, environment: Environment) -> None:
@@ -96,7 +96,7 @@ class Registry:
                 environment.close()
 
     def let_go(self, environment: Environment) -> None:
-        """As `release`, of one whose files are gone; who reads it may end."""
+        """Release an environment whose files are gone; its readers may finish."""
         with self.lock:
             environment.holders -= 1
             if environment.holders == 0:
@@ -106,19 +106,21 @@ class Registry:
 
     def remove(self, directory: str) -> None:
         """Delete a directory, and let go of all environments below it."""
-        below = os.path.join(os.path.realpath(directory), "")
+        prefix = os.path.join(os.path.realpath(directory), "")
         with self.lock:  # else one could be opened anew while its files go
             shutil.rmtree(directory, ignore_errors=True)
-            gone = [self._open.pop(path) for path in list(self._open) if path.startswith(below)]
-        for environment in gone:
+            environments = [
+                self._open.pop(path) for path in list(self._open) if path.startswith(prefix)
+            ]
+        for environment in environments:
             environment.retire()
 
     def sync(self, until: float) -> bool:
-        """Sync what is due by then; False if some is not yet, or could not be."""
+        """Sync all that is due by `until`; False if some is not due yet, or failed."""
         with self.lock:
-            opened = list(self._open.values())
+            environments = list(self._open.values())
         synced = True
-        for environment in opened:
+        for environment in environments:
             try:
                 synced &= environment.sync(until)
             except WriteError:
@@ -134,13 +136,13 @@ class Registry:
 
 
 def _most() -> float:
-    """How many environments this process may have open: their files are most of those it may."""
+    """How many environments this process may have open: they may take 3/4 of its files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return inf if soft == resource.RLIM_INFINITY else soft * 3 / 4 / FILES
 
 
 def _most_if_raised() -> float:
-    """The same when the limit has been raised to where it may be."""
+    """As `_most`, after raising the limit of open files as far as the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # some systems refuse what they said is allowed
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -26,12 +26,12 @@ def sample(regions: Sequence[Region], columns: Sequence[str]) -> pa.Table:
     regions that begin at about the same key have one number."""
     layout = regions[0].layout
     positions = layout.schema.positions(columns)
-    each = max(2, RANGES // len(regions))
+    ranges_per_region = max(2, RANGES // len(regions))
     tables = [pa.Table.from_batches([], layout.arrow(positions))]
     numbers = [np.zeros(0, np.int32)]
     for region in regions:
         with region.environment.reading() as txn, locating(region):
-            ranges = _ranges(txn.cursor(region.rows), region.count(txn), each)
+            ranges = _ranges(txn.cursor(region.rows), region.count(txn), ranges_per_region)
             for number, values in enumerate(ranges):
                 batch = layout.batch(layout.rows.decode(*join(values), positions), positions)
                 tables.append(pa.Table.from_batches([batch]))
@@ -57,25 +57,27 @@ def _ranges(cursor: lmdb.Cursor, count: int, ranges: int) -> Iterator[list[bytes
 
 
 def _starts(cursor: lmdb.Cursor, low: bytes, high: bytes, ranges: int) -> Iterator[bytes]:
-    """At most so many keys from low on, before high: halves of halves, by the bytes of keys that
-    are there, as those that could be may lie elsewhere."""
+    """At most so many keys from low on, before high.
+
+    They halve the range again and again by stored keys, since keys may crowd in one part of it.
+    """
     middle = _between(low, high)
     if ranges == 1 or not cursor.set_range(middle):
         yield low
-    elif (found := cursor.key()) < high:
-        yield from _starts(cursor, low, found, ranges // 2)
-        yield from _starts(cursor, found, high, ranges - ranges // 2)
-    elif cursor.prev() and (found := cursor.key()) > low:
-        yield from _starts(cursor, low, found, ranges)
+    elif (key := cursor.key()) < high:
+        yield from _starts(cursor, low, key, ranges // 2)
+        yield from _starts(cursor, key, high, ranges - ranges // 2)
+    elif cursor.prev() and (key := cursor.key()) > low:
+        yield from _starts(cursor, low, key, ranges)
     else:
         yield low
 
 
 def _between(low: bytes, high: bytes) -> bytes:
-    """What is in the middle of two keys, the first of which is less."""
+    """The middle of two keys, the first of which is less."""
     pairs = enumerate(zip(low, high, strict=False))
-    same = next((place for place, (one, other) in pairs if one != other), len(low))
-    one, other = (
+    same = next((place for place, (a, b) in pairs if a != b), len(low))
+    low_number, high_number = (
         int.from_bytes(key[same : same + _BYTES].ljust(_BYTES, b"\0")) for key in (low, high)
     )
-    return low[:same] + ((one + other + 1) // 2).to_bytes(_BYTES)
+    return low[:same] + ((low_number + high_number + 1) // 2).to_bytes(_BYTES)

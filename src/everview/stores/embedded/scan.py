@@ -43,11 +43,12 @@ class Scan:
     def region(self, region: Region, at: int | None) -> Iterator[pa.RecordBatch]:
         """The region's rows in key order, in one read transaction."""
         with region.environment.reading() as txn:
-            back = undo(region, txn, at, self._low, self._high)
-            if self._needs_keys or back:
-                for items in self._items(region, txn.cursor(region.rows), back):
-                    stored, values = map(list, zip(*items, strict=True))
-                    yield from self._decode(region, values, stored, self._is_by_key or bool(back))
+            old_rows = undo(region, txn, at, self._low, self._high)
+            if self._needs_keys or old_rows:
+                by_key = self._is_by_key or bool(old_rows)
+                for items in self._items(region, txn.cursor(region.rows), old_rows):
+                    stored_keys, values = map(list, zip(*items, strict=True))
+                    yield from self._decode(region, values, stored_keys, by_key)
             else:
                 stream = iter(txn.cursor(region.rows).iternext(keys=False))
                 while values := fill(stream, self.batch_rows, len):
@@ -55,7 +56,7 @@ class Scan:
 
     @property
     def _is_by_key(self) -> bool:
-        """Whether it depends on the stored keys what is read, or in which order."""
+        """Whether stored keys decide which rows are read, or in which order."""
         return self.start is not None or self.stop is not None or self.keyed
 
     @property
@@ -72,31 +73,31 @@ class Scan:
         return None if self.stop is None else _run_end(stored_key(self.stop))
 
     def _items(
-        self, region: Region, cursor: lmdb.Cursor, back: dict[bytes, bytes]
+        self, region: Region, cursor: lmdb.Cursor, old_rows: dict[bytes, bytes]
     ) -> Iterator[list[Item]]:
         """Stored keys and values; long keys that agree in their prefix stay in one batch.
 
-        Where a range begins and ends, what is beyond is held against its keys too.
+        The rows just outside of a range are checked against their keys too.
         """
-        found = cursor.set_range(self._low) if self._low else cursor.first()
-        if self._low and (cursor.prev() if found else cursor.last()):
+        has_item = cursor.set_range(self._low) if self._low else cursor.first()
+        if self._low and (cursor.prev() if has_item else cursor.last()):
             region.check_keys([cursor.item()])
             cursor.next()
-        stream: Iterator[Item] = cursor.iternext() if found else iter(())
-        pending, high, done = sorted(back), self._high, False
-        while not done:
+        stream: Iterator[Item] = cursor.iternext() if has_item else iter(())
+        pending, high, is_last = sorted(old_rows), self._high, False
+        while not is_last:
             items = fill(stream, self.batch_rows, lambda item: len(item[1]))
-            done = not items
+            is_last = not items
             if items and len(items[-1][0]) == LONGEST:
                 stream = _extend(items, stream, items[-1][0][:PREFIX])
             if items and high is not None and items[-1][0] > high:
                 region.check_keys(items)
                 del items[bisect_right(items, high, key=_key) :]
-                done = True
-            if back:
-                end = len(pending) if done else bisect_right(pending, _run_end(items[-1][0]))
-                items = [item for item in items if item[0] not in back]
-                items += [(key, back[key]) for key in pending[:end] if back[key]]
+                is_last = True
+            if old_rows:
+                end = len(pending) if is_last else bisect_right(pending, _run_end(items[-1][0]))
+                items = [item for item in items if item[0] not in old_rows]
+                items += [(key, old_rows[key]) for key in pending[:end] if old_rows[key]]
                 items.sort(key=_key)
                 del pending[:end]
             if items:
@@ -106,25 +107,25 @@ class Scan:
         self,
         region: Region,
         values: list[bytes],
-        stored: list[bytes] | None = None,
+        stored_keys: list[bytes] | None = None,
         by_key: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows in batches; `by_key` if it depends on their stored keys which ones they are."""
+        """Rows in batches; `by_key` if their stored keys decide which rows these are."""
         layout = self.layout
-        wanted = layout.schema.positions(self.columns)
-        places = None if stored is None else pa.array(stored, pa.binary())
+        positions = layout.schema.positions(self.columns)
+        places = None if stored_keys is None else pa.array(stored_keys, pa.binary())
         long = places is not None and layout.has_long(places)
         keys = layout.key_positions if long or by_key else ()
-        read = sorted({*wanted, *self._named_in_where(), *keys})
+        read = sorted({*positions, *self._named_in_where(), *keys})
         with locating(region):
             batch = layout.batch(layout.rows.decode(*join(values), read), read)
             if places is not None and keys:
-                whole = layout.encode_keys(batch)
-                layout.check_stored(whole, places)
-                batch = self._ranged(batch.append_column(KEY, whole), long)
+                whole_keys = layout.encode_keys(batch)
+                layout.check_stored(whole_keys, places)
+                batch = self._ranged(batch.append_column(KEY, whole_keys), long)
         if self.where is not None:
-            batch = _one(pa.Table.from_batches([batch]).filter(self.where))
-        batch = batch.select([layout.schema.names[i] for i in wanted] + [KEY] * self.keyed)
+            batch = _one_batch(pa.Table.from_batches([batch]).filter(self.where))
+        batch = batch.select([layout.schema.names[i] for i in positions] + [KEY] * self.keyed)
         for start in range(0, batch.num_rows, self.batch_rows):
             yield batch.slice(start, self.batch_rows)
 
@@ -150,7 +151,8 @@ def undo(
     low: bytes = b"",
     high: bytes | None = None,
 ) -> dict[bytes, bytes]:
-    """What to put back, by stored key from low to high, to see a region at `at`; b"" for no row."""
+    """The rows of a region at `at` that changed since, by stored key, from low to high; b"" for no
+    row."""
     layout, last = region.layout, region.last(txn)
     if at is None or at == last:
         return {}
@@ -159,13 +161,13 @@ def undo(
             f"table {layout.schema.name}, region {region.number} has no sequence {at} yet; its "
             f"newest is {last}"
         )
-    found: dict[bytes, bytes] = {}
+    old_rows: dict[bytes, bytes] = {}
     codec, places = layout.rows, layout.key_positions
     for images in located(region, region.changes(txn, at, None, BATCH_ROWS)):
         after, before = images.after(codec, places), images.before(codec, places)
-        there = after.is_valid()
+        has_row = after.is_valid()
         columns = [
-            pc.if_else(there, new, old)
+            pc.if_else(has_row, new, old)
             for new, old in zip(after.flatten(), before.flatten(), strict=True)
         ]
         keys = layout.keys.encode(columns).to_pylist()
@@ -175,28 +177,28 @@ def undo(
             images.before_lengths.tolist(),
             strict=True,
         ):
-            if key not in found and key >= low and (high is None or key <= high):
-                found[key] = images.data[start : start + length]
-    return found
+            if key not in old_rows and key >= low and (high is None or key <= high):
+                old_rows[key] = images.data[start : start + length]
+    return old_rows
 
 
 def merge(streams: list[Iterator[pa.RecordBatch]], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Keyed streams, each in key order, as one stream in key order, without the keys.
 
-    Everything up to the least of the last keys at hand is complete: it is sorted and given.
+    Rows up to the least of the last keys at hand are complete: they are sorted and yielded.
     """
     heads = [(head, stream) for stream in streams if (head := next(stream, None))]
     while heads:
         bound = min(head.column(KEY)[-1].as_py() for head, _ in heads)
-        ready, waiting = [], []
+        complete, rests = [], []
         for head, stream in heads:
             cut = key_position(head.column(KEY), bound, after=True)
-            ready.append(head.slice(0, cut))
+            complete.append(head.slice(0, cut))
             rest = head.slice(cut) if cut < head.num_rows else next(stream, None)
             if rest is not None:
-                waiting.append((rest, stream))
-        heads = waiting
-        table = pa.Table.from_batches(ready).combine_chunks()
+                rests.append((rest, stream))
+        heads = rests
+        table = pa.Table.from_batches(complete).combine_chunks()
         order = pc.array_sort_indices(table.column(KEY).combine_chunks())
         yield from table.drop_columns(KEY).take(order).to_batches(max_chunksize=batch_rows)
 
@@ -208,8 +210,10 @@ def key_position(keys: pa.BinaryArray, key: bytes, after: bool = False) -> int:
 
 
 def fill(stream: Iterator[Any], rows: int, weigh: Callable[[Any], int]) -> list[Any]:
-    """The next things of a stream, until there are `rows` of them or enough bytes: first few, as
-    they may be large, then ever more."""
+    """The next items of a stream, until there are `rows` of them or enough bytes.
+
+    It takes few at first, as they may be large, then ever more.
+    """
     batch: list[Any] = []
     size = 0
     while len(batch) < rows and size < BATCH_BYTES:
@@ -222,7 +226,7 @@ def fill(stream: Iterator[Any], rows: int, weigh: Callable[[Any], int]) -> list[
 
 
 def _extend(items: list[Item], stream: Iterator[Item], prefix: bytes) -> Iterator[Item]:
-    """Read on while keys begin with `prefix`; returns the stream of what follows."""
+    """Read on while keys begin with `prefix`; returns the rest of the stream."""
     for item in stream:
         if not item[0].startswith(prefix):
             return chain([item], stream)
@@ -230,15 +234,15 @@ def _extend(items: list[Item], stream: Iterator[Item], prefix: bytes) -> Iterato
     return iter(())
 
 
-def _run_end(stored: bytes) -> bytes:
+def _run_end(key: bytes) -> bytes:
     """The greatest stored key that belongs in one batch with this one."""
-    return stored if len(stored) < LONGEST else stored[:PREFIX] + b"\xff" * DIGEST
+    return key if len(key) < LONGEST else key[:PREFIX] + b"\xff" * DIGEST
 
 
 def _key(item: Item) -> bytes:
     return item[0]
 
 
-def _one(table: pa.Table) -> pa.RecordBatch:
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -28,10 +28,10 @@ from everview.stores.base.states import Work
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.lease import locked
 from everview.stores.embedded.scan import fill
-from everview.stores.embedded.sealed import opened, sealed
+from everview.stores.embedded.sealed import seal, unseal
 from everview.stores.embedded.state import ShardState
 from everview.stores.embedded.tokens import check_token
-from everview.stores.work import ShardWork, appended, records
+from everview.stores.work import ShardWork, append_record, records
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
@@ -67,14 +67,14 @@ class EmbeddedShard(Shard):
             if self._check_order(txn, epoch) == epoch:
                 return self._output(txn)
             state = ShardState(txn, self.environment.dbs)
-            given = work(state)
-            begun = time.perf_counter_ns()
-            self._note_output(txn, given)
-            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
-            state.tally.nanoseconds += time.perf_counter_ns() - begun
-            ring = self._noted(txn, _WORK)
-            self._note(txn, _WORK, appended(ring, state.tally.record(epoch)))
-            return given
+            output = work(state)
+            start = time.perf_counter_ns()
+            self._put_output(txn, output)
+            self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
+            state.tally.nanoseconds += time.perf_counter_ns() - start
+            ring = self._get_meta(txn, _WORK)
+            self._put_meta(txn, _WORK, append_record(ring, state.tally.record(epoch)))
+            return output
 
         return self._update(once)
 
@@ -82,73 +82,73 @@ class EmbeddedShard(Shard):
         def anew(txn: lmdb.Transaction) -> pa.Table:
             self._check(txn, token)
             self._check_order(txn, epoch)
-            ended = self._noted(txn, _ENDED)
+            ended_tasks = self._get_meta(txn, _ENDED)
             for db in self.environment.dbs:
                 txn.drop(db, delete=False)
             self._check(txn, token)
-            self._note(txn, _ENDED, ended)
-            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
+            self._put_meta(txn, _ENDED, ended_tasks)
+            self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
             state = ShardState(txn, self.environment.dbs)
-            given = work(state)
-            self._note(txn, _LOAD, state.tally.record(epoch))
-            return given
+            output = work(state)
+            self._put_meta(txn, _LOAD, state.tally.record(epoch))
+            return output
 
         return self._update(anew)
 
     def hand(self, epoch: int, token: int, output: pa.Table) -> None:
         def once(txn: lmdb.Transaction) -> None:
             self._check(txn, token)
-            self._note_output(txn, output)
-            self._note(txn, _APPLIED, _NUMBER.pack(epoch))
+            self._put_output(txn, output)
+            self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
 
         self._update(once)
 
     def output(self, epoch: int) -> pa.Table | None:
-        with self.environment.reading() as txn, self._told_of():
+        with self.environment.reading() as txn, self._naming_damaged_place():
             if self._check_order(txn, epoch) != epoch:
                 return None
             return self._output(txn)
 
     def note_end(self, epoch: int, token: int, task: int) -> None:
-        def noted(txn: lmdb.Transaction) -> None:
+        def add_task(txn: lmdb.Transaction) -> None:
             self._check(txn, token)
             tasks = self._tasks(txn, epoch, token)
             if task not in tasks:
-                self._note(txn, _ENDED, np.array([epoch, token, *tasks, task], "<i8").tobytes())
+                self._put_meta(txn, _ENDED, np.array([epoch, token, *tasks, task], "<i8").tobytes())
 
-        self._update(noted)
+        self._update(add_task)
 
-    def ended(self, epoch: int, token: int) -> int:
-        with self.environment.reading() as txn, self._told_of():
+    def ended_tasks(self, epoch: int, token: int) -> int:
+        with self.environment.reading() as txn, self._naming_damaged_place():
             return len(self._tasks(txn, epoch, token))
 
     def _tasks(self, txn: lmdb.Transaction, epoch: int, token: int) -> list[int]:
-        numbers: list[int] = np.frombuffer(self._noted(txn, _ENDED), "<i8").tolist()
+        numbers: list[int] = np.frombuffer(self._get_meta(txn, _ENDED), "<i8").tolist()
         return numbers[2:] if numbers[:2] == [epoch, token] else []
 
     def fence(self, token: int) -> None:
-        """Refuse everything that comes with an older token from now on; with the lock held."""
+        """Refuse older tokens from now on. The caller holds the lock."""
         self.environment.update(lambda txn: self._check(txn, token))
 
     def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
-        with self._told_of():
-            self.environment.look()  # the file that is locked is beside what may be gone
+        with self._naming_damaged_place():
+            self.environment.look()  # first, as the file to lock may be gone with the rest
             with locked(lock_of(self.environment.path)):
                 return self.environment.update(work)
 
     @contextmanager
-    def _told_of(self) -> Iterator[None]:
-        """Damage names its place."""
+    def _naming_damaged_place(self) -> Iterator[None]:
+        """`Damaged` says which shard it is of."""
         try:
             yield
         except Damaged as error:
             raise Damaged(f"{error} (state in {self.environment.path})") from error
 
     def _check(self, txn: lmdb.Transaction, token: int) -> None:
-        known = self._number(txn, _TOKEN) or 0
-        check_token(token, known)
-        if token > known:
-            self._note(txn, _TOKEN, _NUMBER.pack(token))
+        newest = self._number(txn, _TOKEN) or 0
+        check_token(token, newest)
+        if token > newest:
+            self._put_meta(txn, _TOKEN, _NUMBER.pack(token))
 
     def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
         """The epoch applied last; raises `Superseded` if that is a later one."""
@@ -160,55 +160,55 @@ class EmbeddedShard(Shard):
             )
         return applied
 
-    def _note_output(self, txn: lmdb.Transaction, output: pa.Table) -> None:
-        """In pieces, as no value of LMDB's may have 4 GiB."""
+    def _put_output(self, txn: lmdb.Transaction, output: pa.Table) -> None:
+        """Store the output in pieces, as no value of LMDB may have 4 GiB."""
         stream = memoryview(to_stream(output))
         places = range(0, max(len(stream), 1), _PIECE)
         for number, at in enumerate(places):
-            self._note(txn, _piece(number), bytes(stream[at : at + _PIECE]))
+            self._put_meta(txn, _piece(number), bytes(stream[at : at + _PIECE]))
         number = len(places)
         while txn.delete(_piece(number), db=self.environment.dbs[-1]):  # of a larger one before
             number += 1
 
     def _output(self, txn: lmdb.Transaction) -> pa.Table:
-        pieces = [self._noted(txn, _piece(0))]
-        while piece := self._noted(txn, _piece(len(pieces))):
+        pieces = [self._get_meta(txn, _piece(0))]
+        while piece := self._get_meta(txn, _piece(len(pieces))):
             pieces.append(piece)
         return from_stream(b"".join(pieces) if len(pieces) > 1 else pieces[0])
 
     def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:
-        found = self._noted(txn, name)
-        return None if not found else _NUMBER.unpack(found)[0]
+        value = self._get_meta(txn, name)
+        return None if not value else _NUMBER.unpack(value)[0]
 
-    def _note(self, txn: lmdb.Transaction, name: bytes, value: bytes) -> None:
-        txn.put(name, sealed([name], [value])[0], db=self.environment.dbs[-1])
+    def _put_meta(self, txn: lmdb.Transaction, name: bytes, value: bytes) -> None:
+        txn.put(name, seal([name], [value])[0], db=self.environment.dbs[-1])
 
-    def _noted(self, txn: lmdb.Transaction, name: bytes) -> bytes:
+    def _get_meta(self, txn: lmdb.Transaction, name: bytes) -> bytes:
         item = txn.get(name, db=self.environment.dbs[-1])
-        return b"" if item is None else opened([name], [item])[0]
+        return b"" if item is None else unseal([name], [item])[0]
 
     def get(self, key: bytes) -> bytes:
-        with self.environment.reading() as txn, self._told_of():
+        with self.environment.reading() as txn, self._naming_damaged_place():
             return ShardState(txn, self.environment.dbs).get_many([key])[0]
 
     def values(self) -> Iterator[list[bytes]]:
-        with self.environment.reading() as txn, self._told_of():
+        with self.environment.reading() as txn, self._naming_damaged_place():
             stream = txn.cursor(self.environment.dbs[0]).iternext()
             while batch := fill(stream, _READ, lambda item: len(item[1])):
                 keys, values = zip(*batch, strict=True)
-                yield opened(keys, values)
+                yield unseal(keys, values)
 
     def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:
-        with self.environment.reading() as txn, self._told_of():
+        with self.environment.reading() as txn, self._naming_damaged_place():
             stream = ShardState(txn, self.environment.dbs).scan_bags()
             while batch := fill(stream, _READ, lambda item: len(item[1])):
                 _, rows, counts = zip(*batch, strict=True)
                 yield list(rows), list(counts)
 
     def work(self) -> ShardWork:
-        with self.environment.reading() as txn, self._told_of():
-            load = records(self._noted(txn, _LOAD))
-            return ShardWork(load[0] if load else None, records(self._noted(txn, _WORK)))
+        with self.environment.reading() as txn, self._naming_damaged_place():
+            load = records(self._get_meta(txn, _LOAD))
+            return ShardWork(load[0] if load else None, records(self._get_meta(txn, _WORK)))
 
     def size(self) -> tuple[int, int]:
         with self.environment.reading() as txn:

@@ -34,8 +34,10 @@ class EmbeddedSnapshot(Snapshot):
         self._open = True
         expires = time.time_ns() // 1000 + int(seconds * 1_000_000)
         self.positions = {
-            one.number: one.environment.update(partial(one.hold, name=self._name, expires=expires))
-            for one in regions
+            region.number: region.environment.update(
+                partial(region.hold, name=self._name, expires=expires)
+            )
+            for region in regions
         }
 
     def scan(

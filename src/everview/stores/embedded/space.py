@@ -1,12 +1,12 @@
-"""The space of an environment: what is free, who keeps more from being so, and giving it back.
+"""The space of an environment: what is free, which readers keep more, and giving it back.
 
-LMDB never makes its file smaller. It uses pages again that were replaced, as soon as no reader may
-look at them; a reader that stays, such as a pin, keeps all that are replaced meanwhile, so that the
-file grows. Afterwards they are free, but on disk.
+LMDB never makes its file smaller. It uses a replaced page again as soon as no reader may look at
+it. A reader that stays, such as a pin, keeps all pages that are replaced meanwhile, so the file
+grows. Afterwards they are free, but on disk.
 
-What is free is given back by punching holes into the file, which keeps its length, and its pages
-their places. So nobody who reads or writes has to know. Only pages go that LMDB would itself use
-again now, and these are never read: who is killed meanwhile has done a part, and no harm.
+Free pages are given back by punching holes into the file. The file keeps its length and every page
+its place, so readers and writers notice nothing. Only pages go that LMDB would use again now, and
+nobody reads these: a process that is killed meanwhile has done a part, and no harm.
 """
 
 from __future__ import annotations
@@ -39,22 +39,24 @@ def space_of(environment: Environment) -> Space:
         meta, lists = pages.steady(lambda meta: (meta, list(pages.free(meta))))
     size = environment.file.size_on_disk
     used = (meta.last_page + 1 - sum(len(numbers) for _, numbers in lists)) * meta.page_size
-    held: dict[int, int] = {}
+    held_bytes: dict[int, int] = {}
     for process, commit in readers:
-        kept = sum(len(numbers) for freed, numbers in lists if commit <= freed < meta.commit)
-        if kept:
-            held[process] = max(held.get(process, 0), kept * meta.page_size)
-    free = max(0, size - used - max(held.values(), default=0))
-    return Space(size, free, held)
+        kept_pages = sum(
+            len(numbers) for freed_at, numbers in lists if commit <= freed_at < meta.commit
+        )
+        if kept_pages:
+            held_bytes[process] = max(held_bytes.get(process, 0), kept_pages * meta.page_size)
+    free = max(0, size - used - max(held_bytes.values(), default=0))
+    return Space(size, free, held_bytes)
 
 
 def _readers(environment: Environment) -> list[tuple[int, int]]:
-    """Who reads: the process, and the commit that it reads."""
+    """The readers: the process of each, and the commit that it reads."""
     with environment.awake():
         environment.lmdb.reader_check()
         lines = environment.lmdb.readers().splitlines()[1:]
-    found = [line.split() for line in lines]
-    return [(int(words[0]), int(words[2])) for words in found if words[2:] and words[2] != "-"]
+    rows = [line.split() for line in lines]
+    return [(int(words[0]), int(words[2])) for words in rows if words[2:] and words[2] != "-"]
 
 
 def give_back(environment: Environment, lock: Lock) -> Iterator[int]:
@@ -111,8 +113,8 @@ def _punch_hole(file: int, start: int, length: int, path: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     offsets = ctypes.c_int64(start), ctypes.c_int64(length)
     if libc.fallocate(file, _KEEP_SIZE | _PUNCH_HOLE, *offsets) != 0:
-        why = os.strerror(ctypes.get_errno())
+        reason = os.strerror(ctypes.get_errno())
         raise DatabaseError(
-            f"the file system can't take space back from {path}: {why}. A copy made with "
+            f"the file system can't take space back from {path}: {reason}. A copy made with "
             "`cp --sparse=always -r`, while nobody uses the database, takes only what it needs"
         )

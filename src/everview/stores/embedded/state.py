@@ -1,7 +1,7 @@
 """State inside of one transaction: values by key, and bags of rows by key.
 
-Every item is sealed with a checksum of its key and value. A key that changed on disk is found
-where it was by whoever looks for it in vain: it is a neighbour of the place.
+Every item is sealed with a checksum of its key and value. An item whose key changed on disk stays
+at its old place. Who looks up the old key in vain checks the neighbours, and so finds it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from everview.stores.embedded.sealed import (
     COUNT,
     SEAL,
     check,
-    opened,
-    opened_rows,
-    sealed,
-    sealed_rows,
+    seal,
+    seal_rows,
+    unseal,
+    unseal_rows,
 )
 from everview.stores.work import Tally
 
@@ -51,7 +51,7 @@ class ShardState:
         return int(self._txn.stat(db)["entries"]) == 0
 
     def _ends_before(self, db: lmdb._Database, keys: list[bytes]) -> bool:
-        """Whether all that is there has lesser keys, so that nothing is in the way of items."""
+        """Whether all stored keys are less than these."""
         cursor = self._txn.cursor(db)
         if not cursor.last():
             return True
@@ -65,17 +65,17 @@ class ShardState:
         self.tally.reads += len(keys)
         if self._is_empty(self._rows):
             return [b""] * len(keys)
-        stored = list(map(stored_key, keys))
-        found = dict(self._txn.cursor(self._rows).getmulti(stored))
-        self._check_gaps(self._rows, [key for key in stored if key not in found])
-        values = dict(zip(found, opened(list(found), list(found.values())), strict=True))
-        return [values.get(key, b"") for key in stored]
+        stored_keys = list(map(stored_key, keys))
+        items = dict(self._txn.cursor(self._rows).getmulti(stored_keys))
+        self._check_gaps(self._rows, [key for key in stored_keys if key not in items])
+        values = dict(zip(items, unseal(list(items), list(items.values())), strict=True))
+        return [values.get(key, b"") for key in stored_keys]
 
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
         self.tally.writes += len(keys)
         cursor = self._txn.cursor(self._rows)
-        stored = list(map(stored_key, keys))
-        items = list(zip(stored, values, sealed(stored, values), strict=True))
+        stored_keys = list(map(stored_key, keys))
+        items = list(zip(stored_keys, values, seal(stored_keys, values), strict=True))
         cursor.putmulti((key, item) for key, value, item in items if value)
         for key, value, _ in items:
             if not value and cursor.set_key(key):
@@ -85,37 +85,37 @@ class ShardState:
         if not self.has_bags():
             self.tally.reads += len(keys)
             return _bag([], [], [])
-        stored = {stored_key(key): place for place, key in enumerate(keys)}
-        found = self._txn.cursor(self._bags).getmulti(list(stored), dupdata=True)
-        there = [key for key, _ in found]
-        missing = sorted(stored.keys() - there)
-        self.tally.reads += len(found) + len(missing)
+        places = {stored_key(key): place for place, key in enumerate(keys)}
+        items = self._txn.cursor(self._bags).getmulti(list(places), dupdata=True)
+        item_keys = [key for key, _ in items]
+        missing = sorted(places.keys() - item_keys)
+        self.tally.reads += len(items) + len(missing)
         self._check_gaps(self._bags, missing)
-        rows, counts = opened_rows(there, [value for _, value in found])
+        rows, counts = unseal_rows(item_keys, [value for _, value in items])
         if max(map(len, rows), default=0) > _LONG_ROW:
-            rows = list(map(self._whole, there, rows))
-        return _bag([stored[key] for key in there], rows, counts)
+            rows = list(map(self._whole, item_keys, rows))
+        return _bag([places[key] for key in item_keys], rows, counts)
 
     def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
         self.tally.writes += len(keys)
         cursor = self._txn.cursor(self._bags)
-        stored = list(map(stored_key, keys))
-        if self._ends_before(self._bags, stored):
-            self._append(cursor, stored, rows, weights)
+        stored_keys = list(map(stored_key, keys))
+        if self._ends_before(self._bags, stored_keys):
+            self._append(cursor, stored_keys, rows, weights)
             return
-        around = _Neighbours()
-        items = sealed_rows(stored, rows, map(abs, weights))
-        for key, row, weight, item in zip(stored, rows, weights, items, strict=True):
+        neighbours = _Neighbours()
+        items = seal_rows(stored_keys, rows, map(abs, weights))
+        for key, row, weight, item in zip(stored_keys, rows, weights, items, strict=True):
             if weight > 0:
                 if len(row) > _LONG_ROW or not cursor.put(key, item, dupdata=False):
                     self._merge(cursor, key, row, weight)
                 if cursor.count() == 1:
-                    around.add_new(key, cursor)
+                    neighbours.add_new(key, cursor)
             elif len(row) <= _LONG_ROW and cursor.set_key_dup(key, item):
                 cursor.delete()
             else:
                 self._merge(cursor, key, row, weight)
-        around.check()
+        neighbours.check()
 
     def _append(
         self, cursor: lmdb.Cursor, keys: list[bytes], rows: list[bytes], weights: list[int]
@@ -125,23 +125,23 @@ class ShardState:
             raise Damaged("a row of state would be there a negative number of times")
         if max(map(len, rows), default=0) > _LONG_ROW:
             rows = list(map(self._short, keys, rows))
-        cursor.putmulti(zip(keys, sealed_rows(keys, rows, weights), strict=True))
+        cursor.putmulti(zip(keys, seal_rows(keys, rows, weights), strict=True))
 
     def _check_gaps(self, db: lmdb._Database, keys: Iterable[bytes]) -> None:
-        """That there are no items under some stored keys: where they would be, others are."""
+        """Raises `Damaged` if an item of missing keys is there under a changed key."""
         cursor = self._txn.cursor(db)
-        around = _Neighbours()
+        neighbours = _Neighbours()
         for key in keys:
-            around.add_missed(key, cursor)
-        around.check()
+            neighbours.add_missed(key, cursor)
+        neighbours.check()
 
     def _short(self, key: bytes, row: bytes) -> bytes:
-        """The row as it lies in a bag; a long one is put aside."""
+        """The row as a bag stores it; a long row goes to its own database."""
         if len(row) <= _LONG_ROW:
             return row
         short = _shortened(key, row)
         name = blake2b(key + short).digest()
-        self._txn.put(name, sealed([name], [row])[0], db=self._long)
+        self._txn.put(name, seal([name], [row])[0], db=self._long)
         return short
 
     def count_rows(self, keys: list[bytes], rows: list[bytes]) -> list[int]:
@@ -155,18 +155,18 @@ class ShardState:
     def _parts(self, cursor: lmdb.Cursor, key: bytes, row: bytes) -> dict[bytes, int]:
         """The items of a row, each with a part of its count; mostly there is one."""
         short = _shortened(key, row)
-        found = []
-        there = cursor.set_range_dup(key, short + b"\0")  # of an empty row, LMDB finds no range
-        while there and (value := cursor.value()).startswith(short):
+        items = []
+        has_item = cursor.set_range_dup(key, short + b"\0")  # of an empty row, LMDB finds no range
+        while has_item and (value := cursor.value()).startswith(short):
             if len(value) - len(short) in _TAILS:
-                found.append(value)
-            there = cursor.next_dup()
-        rows, counts = opened_rows([key] * len(found), found)
-        parts = zip(found, rows, counts, strict=True)
-        return {item: count for item, whose, count in parts if whose == short}
+                items.append(value)
+            has_item = cursor.next_dup()
+        rows, counts = unseal_rows([key] * len(items), items)
+        parts = zip(items, rows, counts, strict=True)
+        return {item: count for item, stored_row, count in parts if stored_row == short}
 
     def _merge(self, cursor: lmdb.Cursor, key: bytes, row: bytes, weight: int) -> None:
-        """Change how often a row is there when its count is not simply put or taken away."""
+        """Change the count of a row that a bag may have already."""
         total = weight
         for part, count in self._parts(cursor, key, row).items():
             total += count
@@ -175,7 +175,7 @@ class ShardState:
         if total < 0:
             raise Damaged("a row of state would be there a negative number of times")
         if total:
-            (item,) = sealed_rows([key], [self._short(key, row)], [total])
+            (item,) = seal_rows([key], [self._short(key, row)], [total])
             cursor.put(key, item)
         elif len(row) > _LONG_ROW:
             self._txn.delete(blake2b(key + _shortened(key, row)).digest(), db=self._long)
@@ -190,17 +190,17 @@ class ShardState:
             return None
         if last:
             cursor.last_dup()
-        (row,), _ = opened_rows([key], [cursor.value()])
+        (row,), _ = unseal_rows([key], [cursor.value()])
         if len(row) <= _LONG_ROW:
             return row
-        prefix, found = row[:_LONG_ROW], []
+        prefix, rows = row[:_LONG_ROW], []
         step = cursor.prev_dup if last else cursor.next_dup
-        more = True
-        while more and (value := cursor.value()).startswith(prefix):
-            (row,), _ = opened_rows([key], [value])
-            found.append(self._whole(key, row))
-            more = step()
-        return max(found) if last else min(found)
+        has_item = True
+        while has_item and (value := cursor.value()).startswith(prefix):
+            (row,), _ = unseal_rows([key], [value])
+            rows.append(self._whole(key, row))
+            has_item = step()
+        return max(rows) if last else min(rows)
 
     def scan_bags(
         self, start: bytes = b"", stop: bytes | None = None
@@ -212,7 +212,7 @@ class ShardState:
         read = 0
         try:
             for read, (key, value) in enumerate(cursor.iternext(), 1):  # noqa: B007
-                (row,), (count,) = opened_rows([key], [value])
+                (row,), (count,) = unseal_rows([key], [value])
                 if stop is not None and key[:PREFIX] > stop[:PREFIX]:
                     return
                 yield key, self._whole(key, row), count
@@ -220,27 +220,27 @@ class ShardState:
             self.tally.reads += read
 
     def _seek(self, cursor: lmdb.Cursor, start: bytes) -> bool:
-        """Go to the first key from `start` on, if there is one; a changed one may mislead."""
-        other = self._txn.cursor(self._bags)
-        there: bool = cursor.set_range(start)
-        before = other.prev_nodup() if other.set_range(start) else other.last()
-        if (there and cursor.key() < start) or (before and other.key() >= start):
+        """Go to the first key from `start` on; False if there is none. Raises if order is lost."""
+        neighbour = self._txn.cursor(self._bags)
+        has_key: bool = cursor.set_range(start)
+        has_neighbour = neighbour.prev_nodup() if neighbour.set_range(start) else neighbour.last()
+        if (has_key and cursor.key() < start) or (has_neighbour and neighbour.key() >= start):
             raise Damaged("keys of state are not in their order")
-        return there
+        return has_key
 
     def _whole(self, key: bytes, short: bytes) -> bytes:
-        """The row that lies in a bag, perhaps as a short one."""
+        """The whole row, of one that may be stored short."""
         if len(short) <= _LONG_ROW:
             return short
         name = blake2b(key + short).digest()
         item: bytes | None = self._txn.get(name, db=self._long)
         if item is None:
             raise Damaged("a long row of state is missing")
-        return opened([name], [item])[0]
+        return unseal([name], [item])[0]
 
 
 class _Neighbours:
-    """Items beside keys that were not there: one whose key has changed would be among them."""
+    """Neighbours of missing keys: an item whose key changed on disk would be among them."""
 
     def __init__(self) -> None:
         self._keys: list[bytes] = []
@@ -248,7 +248,7 @@ class _Neighbours:
         self._in_order = True
 
     def add_missed(self, key: bytes, cursor: lmdb.Cursor) -> None:
-        """Those of a key that is not there; the cursor is moved."""
+        """Add the neighbours of a key that is missing; moves the cursor."""
         if cursor.set_range(key):
             self._add(cursor.key() > key, cursor)
             more = cursor.prev()
@@ -258,7 +258,7 @@ class _Neighbours:
             self._add(cursor.key() < key, cursor)
 
     def add_new(self, key: bytes, cursor: lmdb.Cursor) -> None:
-        """Those of a key that was just put, where the cursor is; it is moved."""
+        """Add the neighbours of a key that was just put, where the cursor is; moves the cursor."""
         if cursor.next():
             self._add(cursor.key() > key, cursor)
             cursor.prev()
@@ -283,7 +283,7 @@ def _bag(places: list[int], rows: list[bytes], counts: list[int]) -> Bag:
 
 
 def _shortened(key: bytes, row: bytes) -> bytes:
-    """A row of a bag: itself, or as many bytes as fit with a digest at the end."""
+    """The row, or if it is long, as many of its bytes as fit and a digest."""
     if len(row) <= _LONG_ROW:
         return row
     return row[:_LONG_ROW] + blake2b(key + row, digest_size=DIGEST).digest()

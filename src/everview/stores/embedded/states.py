@@ -62,9 +62,8 @@ class EmbeddedStates(States):
         self._store.remove(os.path.join(_DIRECTORY, state))
 
     def fence(self, state: str, shards: Sequence[int], token: int) -> str:
-        """A maintainer that was stopped in the middle of a write has LMDB's lock, which can't be
-        had. Then the state goes on as a copy, and what the other may still write is lost with the
-        original."""
+        """A maintainer that was stopped in the middle of a write keeps LMDB's lock. Then a copy
+        takes the place of the state, and what the other still writes is lost with the original."""
         try:
             for number in shards:
                 path = os.path.join(self._store.path, path_of(state, number))
@@ -115,7 +114,7 @@ class EmbeddedStates(States):
 
     def settle_at_close(self) -> None:
         """The same if nobody maintains views now; if it can't be done, the record stays."""
-        with suppress(EverviewError), self._store.leases.held_if_free(WORK) as token:
+        with suppress(EverviewError), self._store.leases.hold_if_free(WORK) as token:
             if token is not None:
                 self.settle(token)
 

@@ -42,7 +42,7 @@ from everview.stores.base import (
     Store,
     WriteReport,
 )
-from everview.stores.embedded import catalog, compaction, files, region
+from everview.stores.embedded import catalog, compaction, files
 from everview.stores.embedded.catalog import EmbeddedCatalog
 from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, SYNC_FAILED, Environment
 from everview.stores.embedded.files import Home
@@ -51,7 +51,7 @@ from everview.stores.embedded.lease import EmbeddedLeases
 from everview.stores.embedded.observers import Observers
 from everview.stores.embedded.pins import EmbeddedPins
 from everview.stores.embedded.reading import EmbeddedReader
-from everview.stores.embedded.region import Part, Region
+from everview.stores.embedded.region import DATABASES, Part, Region
 from everview.stores.embedded.registry import registry
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.states import EmbeddedStates
@@ -173,7 +173,9 @@ class EmbeddedStore(EmbeddedReader, Store):
             return
         try:
             self._look_at = time.monotonic() + _LOOK_SECONDS
-            for path in [path for path, one in self._regions.items() if one.file.is_gone]:
+            for path in [
+                path for path, environment in self._regions.items() if environment.file.is_gone
+            ]:
                 registry.let_go(self._regions.pop(path))
         finally:
             self._lock.release()
@@ -185,7 +187,7 @@ class EmbeddedStore(EmbeddedReader, Store):
                 f"{layout.schema.regions - 1}"
             )
         path = os.path.join(layout.directory, str(number))
-        return Region(layout, number, self.environment(path, region.DATABASES))
+        return Region(layout, number, self.environment(path, DATABASES))
 
     def create_table(self, schema: TableSchema) -> None:
         check_visible("table", schema.name)
@@ -196,7 +198,7 @@ class EmbeddedStore(EmbeddedReader, Store):
     def _create_regions(self, layout: Layout) -> None:
         for number in range(layout.schema.regions):
             path = os.path.join(layout.directory, str(number))
-            registry.release(self._acquire(path, region.DATABASES, create=True))
+            registry.release(self._acquire(path, DATABASES, create=True))
 
     def drop_table(self, table: str) -> None:
         self._layout(table, to_write=True)
@@ -230,23 +232,21 @@ class EmbeddedStore(EmbeddedReader, Store):
         version: int | None = None,
     ) -> int | None:
         layout = self._layout(table, to_write=True)
-        row, expected = (
-            None if given is None else layout.current(given) for given in (row, expected)
-        )
+        row, expected = (None if rows is None else layout.current(rows) for rows in (row, expected))
         keys = layout.encode_keys(key)
         if row is not None and layout.encode_keys(row) != keys:
             raise WrongKey(f"table {layout.schema.name}: the row to set has another key")
         part = (split_keys(layout, keys) if row is None else split_rows(layout, row))[0]
         place = part.pieces[0][0][0]
-        wanted = None if expected is None else layout.encode_row(expected)
+        expected_row = None if expected is None else layout.encode_row(expected)
 
-        def passes(txn: lmdb.Transaction, one: Region) -> bool:
-            stored = one.get_checked(txn, place)
+        def passes(txn: lmdb.Transaction, region: Region) -> bool:
+            stored_row = region.get_checked(txn, place)
             if version is not None:
-                return version_of(stored) == version
-            if stored is None or wanted is None:
-                return stored is wanted
-            return layout.rows.are_equal(stored, wanted)
+                return version_of(stored_row) == version
+            if stored_row is None or expected_row is None:
+                return stored_row is expected_row
+            return layout.rows.are_equal(stored_row, expected_row)
 
         return next(iter(self._write(layout, [part], passes).sequences.values()), None)
 
@@ -267,26 +267,30 @@ class EmbeddedStore(EmbeddedReader, Store):
         return self._layout(layout.schema.name).directory == layout.directory
 
     def register(self, table: str, consumer: str, after: Mapping[int, int] | None = None) -> None:
-        for one in self._all_regions(self._layout(table, to_write=True)):
-            position = (after or {}).get(one.number)
-            one.environment.update(partial(one.add_consumer, name=consumer, position=position))
+        for region in self._all_regions(self._layout(table, to_write=True)):
+            position = (after or {}).get(region.number)
+            region.environment.update(
+                partial(region.add_consumer, name=consumer, position=position)
+            )
 
     def acknowledge(self, table: str, consumer: str, upto: Mapping[int, int]) -> None:
         layout = self._layout(table, to_write=True)
         for number, position in upto.items():
-            one = self._region(layout, number)
-            one.environment.update(partial(one.move_consumer, name=consumer, position=position))
+            region = self._region(layout, number)
+            region.environment.update(
+                partial(region.move_consumer, name=consumer, position=position)
+            )
 
     def unregister(self, table: str, consumer: str) -> None:
-        for one in self._all_regions(self._layout(table, to_write=True)):
-            one.environment.update(partial(one.drop_consumer, name=consumer))
+        for region in self._all_regions(self._layout(table, to_write=True)):
+            region.environment.update(partial(region.drop_consumer, name=consumer))
 
     def trim(self, table: str, upto: Mapping[int, int] | None = None, older: float = -inf) -> int:
         removed = 0
-        for one in self._all_regions(self._layout(table, to_write=True)):
-            if upto is None or one.number in upto:
-                limit = None if upto is None else upto[one.number]
-                removed += one.environment.update(partial(one.trim, upto=limit, older=older))
+        for region in self._all_regions(self._layout(table, to_write=True)):
+            if upto is None or region.number in upto:
+                limit = None if upto is None else upto[region.number]
+                removed += region.environment.update(partial(region.trim, upto=limit, older=older))
         return removed
 
     def attach(self, table: str, observer: Observer | str) -> None:
@@ -331,13 +335,13 @@ class EmbeddedStore(EmbeddedReader, Store):
         return environment
 
     def environment_to_copy(self, path: str, names: tuple[str, ...]) -> Environment:
-        """The same, to be read and released by who asks."""
+        """The same, only to be read; the caller releases it."""
         return registry.acquire(
             self._home, path, names, self.durability, self._map_size, readonly=True
         )
 
     def remove(self, directory: str) -> None:
-        """Delete a directory with its environments; those who are reading them may end."""
+        """Delete a directory with its environments; their readers may finish."""
         registry.remove(os.path.join(self.path, directory))
         with self._lock:
             for path in [path for path in self._regions if path.startswith(f"{directory}/")]:
@@ -350,12 +354,12 @@ class EmbeddedStore(EmbeddedReader, Store):
         return compaction.compact(self, watch)
 
     def failed_syncs(self) -> dict[str, str]:
-        found = {}
+        reasons = {}
         for pattern in ("catalog", "tables/*/*", "state/*", "state/*/*"):
             for note in Path(self.path).glob(f"{pattern}/{SYNC_FAILED}"):
                 with suppress(FileNotFoundError):
-                    found[str(note.parent)] = note.read_text()
-        return found
+                    reasons[str(note.parent)] = note.read_text()
+        return reasons
 
     def close(self) -> None:
         with self._lock:

@@ -42,10 +42,10 @@ def split_rows(layout: Layout, rows: pa.Table) -> list[Part]:
     for start in range(0, len(keys), size):
         chunk = keys.slice(start, size)
         encoded = layout.rows.encode(one_batch(rows.slice(start, size)))
-        for number, mine in _by_region(layout, chunk):
-            stored, order = layout.stored_keys(chunk.take(pa.array(mine)))
+        for number, members in _by_region(layout, chunk):
+            stored_keys, order = layout.stored_keys(chunk.take(pa.array(members)))
             part = parts.setdefault(number, Part(PUT, number, []))
-            part.pieces.append((stored, Encoded(encoded.take(pa.array(mine[order])))))
+            part.pieces.append((stored_keys, Encoded(encoded.take(pa.array(members[order])))))
     return [parts[number] for number in sorted(parts)]
 
 
@@ -53,8 +53,8 @@ def split_keys(layout: Layout, keys: pa.BinaryArray) -> list[Part]:
     """Keys to delete, by region."""
     keys, _ = _sorted_distinct(keys)
     return [
-        Part(DELETE, number, [(layout.stored_keys(keys.take(pa.array(mine)))[0], None)])
-        for number, mine in _by_region(layout, keys)
+        Part(DELETE, number, [(layout.stored_keys(keys.take(pa.array(members)))[0], None)])
+        for number, members in _by_region(layout, keys)
     ]
 
 
@@ -62,9 +62,9 @@ def split_lookup(layout: Layout, keys: pa.BinaryArray) -> Iterator[tuple[int, li
     """Keys to look up: region, stored keys in order, and where each stands in the request."""
     order = pc.array_sort_indices(keys)
     keys, places = keys.take(order), order.to_numpy().astype(np.int64)
-    for number, mine in _by_region(layout, keys):
-        stored, back = layout.stored_keys(keys.take(pa.array(mine)))
-        yield number, stored, places[mine[back]]
+    for number, members in _by_region(layout, keys):
+        stored_keys, back = layout.stored_keys(keys.take(pa.array(members)))
+        yield number, stored_keys, places[members[back]]
 
 
 def _sorted_distinct(keys: pa.BinaryArray) -> tuple[pa.BinaryArray, Ints | None]:
@@ -85,9 +85,9 @@ def _by_region(layout: Layout, keys: pa.BinaryArray) -> Iterator[tuple[int, Ints
 
 def _chunk_rows(layout: Layout, rows: pa.Table) -> int:
     """Few enough to stay in the cache, enough for each region, bounded in bytes."""
-    wanted = CHUNK_ROWS * max(1, layout.schema.regions // 4)
+    most_rows = CHUNK_ROWS * max(1, layout.schema.regions // 4)
     row_bytes: int = rows.nbytes // max(1, rows.num_rows) + 1
-    return max(1, min(wanted, CHUNK_BYTES // row_bytes))
+    return max(1, min(most_rows, CHUNK_BYTES // row_bytes))
 
 
 class Writer:
@@ -107,16 +107,16 @@ class Writer:
         self._committed: dict[int, list[Write]] = {}
 
     def write(self, parts: list[Part]) -> WriteReport:
-        together = self._observers or self._layout.schema.append_only
+        is_atomic = self._observers or self._layout.schema.append_only
         try:
-            for group in [parts] if together else [[part] for part in parts]:
-                self._together(group)
+            for group in [parts] if is_atomic else [[part] for part in parts]:
+                self._commit_together(group)
         except Exception as error:
             applied = _last_sequences(write for part in self._committed.values() for write in part)
             if applied:
                 raise self._partial(error, applied) from error
             raise
-        writes = [write for written in self._committed.values() for write in written]
+        writes = [write for region_writes in self._committed.values() for write in region_writes]
         for region in {write.region for write in writes}.difference(_last_sequences(writes)):
             self._open_region(self._layout, region).environment.confirm()
         tell(self._observers, writes)
@@ -126,24 +126,24 @@ class Writer:
             unchanged=sum(write.unchanged_rows for write in writes),
         )
 
-    def _together(self, parts: list[Part]) -> None:
+    def _commit_together(self, parts: list[Part]) -> None:
         """Commit parts together, making room in a map that is full."""
-        waiting = parts
-        while waiting:
-            writing: list[Region] = []
+        remaining = parts
+        while remaining:
+            opened_regions: list[Region] = []
             try:
-                self._try(waiting, writing)
+                self._try(remaining, opened_regions)
             except lmdb.MapFullError:
-                writing[-1].environment.grow()
-            waiting = [part for part in waiting if part.region not in self._committed]
+                opened_regions[-1].environment.grow()
+            remaining = [part for part in remaining if part.region not in self._committed]
 
-    def _try(self, parts: list[Part], writing: list[Region]) -> None:
+    def _try(self, parts: list[Part], opened_regions: list[Region]) -> None:
         regions = [self._open_region(self._layout, part.region) for part in parts]
         with ExitStack() as commits:
             for region in regions:  # none is opened by who holds up the writers of another
                 commits.enter_context(region.environment.awake())
             for part, region in zip(parts, regions, strict=True):
-                writing.append(region)
+                opened_regions.append(region)
                 writes: list[Write] = []
                 commits.push(partial(self._note, part.region, writes))
                 txn = commits.enter_context(region.environment.writing())
@@ -166,9 +166,9 @@ class Writer:
             self._committed[region] = writes
 
     def _partial(self, error: Exception, applied: dict[int, int]) -> PartialWrite:
-        written = ", ".join(map(str, sorted(applied)))
+        regions = ", ".join(map(str, sorted(applied)))
         return PartialWrite(
-            f"table {self._layout.schema.name}: the rows of region {written} are written and stay, "
+            f"table {self._layout.schema.name}: the rows of region {regions} are written and stay, "
             f"the other rows of this write are not: {error}. Repeat the write to complete it.",
             applied,
         )
