@@ -60,8 +60,10 @@ def as_of_old(value: Any) -> Any:
 def older(node: Node, states: dict[str, str], moved: dict[str, str]) -> Node:
     """A plan with texts for expressions; `moved` gets the states of its nodes."""
     found = node.with_inputs(lambda one: older(one, states, moved))
-    if node.expressed:
-        found = replace(found, **{node.expressed: as_of_old(getattr(found, node.expressed))})
+    if node.expression_field:
+        found = replace(
+            found, **{node.expression_field: as_of_old(getattr(found, node.expression_field))}
+        )
     if node.identity in states:
         moved[found.identity] = states[node.identity]
     return found

@@ -1,5 +1,5 @@
-"""Conditions that rows are held against while a table is read, before an engine sees them: only
-those for which Arrow's answer is Spark's, to the last bit."""
+"""Conditions that are tested while a table is read, before an engine sees its rows: only those for
+which Arrow's answer is exactly Spark's."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class Condition:
-    """A column of a table compared with another one, or with a value; IN is for several, IS NULL
-    and IS NOT NULL for none. Values are texts: of their column's type."""
+    """Compares a column of a table with another one, or with a value. IN has several values, IS
+    NULL and IS NOT NULL have none. Values are texts of their column's type."""
 
     column: str
     comparison: str
@@ -36,8 +36,8 @@ class Condition:
     other: str | None = None
 
     def __str__(self) -> str:
-        shown = [one if _NUMBER.fullmatch(one) else f"'{one}'" for one in self.values]
-        listed = f"({', '.join(shown)})" if self.comparison == "IN" else "".join(shown)
+        texts = [value if _NUMBER.fullmatch(value) else f"'{value}'" for value in self.values]
+        listed = f"({', '.join(texts)})" if self.comparison == "IN" else "".join(texts)
         return " ".join(filter(None, [self.column, self.comparison, listed, self.other]))
 
     def columns(self) -> list[str]:
@@ -45,22 +45,22 @@ class Condition:
 
 
 def is_compared(arrow: pa.DataType) -> bool:
-    """Whether values of the type are compared here. Floats are not, whose NaN has another place in
-    Arrow, nor are times."""
-    return _made(arrow) is not None
+    """Whether values of the type can be compared here. Floats can't, as Arrow orders NaN otherwise,
+    nor can times."""
+    return _parser(arrow) is not None
 
 
 def value(text: str, arrow: pa.DataType) -> pa.Scalar[Any] | None:
     """The value of exactly this type that a text stands for; None if there is none."""
-    made = _made(arrow)
+    parser = _parser(arrow)
     try:
-        return None if made is None else pa.scalar(made(text), arrow)
+        return None if parser is None else pa.scalar(parser(text), arrow)
     except (ValueError, ArithmeticError):
         return None
 
 
-def _made(arrow: pa.DataType) -> Callable[[str], Any] | None:
-    """What makes a value of the type from a text."""
+def _parser(arrow: pa.DataType) -> Callable[[str], Any] | None:
+    """A function that parses a text as a value of the type."""
     if pa.types.is_integer(arrow):
         return int
     if pa.types.is_decimal(arrow):
@@ -71,9 +71,9 @@ def _made(arrow: pa.DataType) -> Callable[[str], Any] | None:
 
 
 def passing(conditions: Sequence[Condition], columns: Mapping[str, pa.Array]) -> pa.Array:
-    """For each row whether all conditions hold, of which there is one at least."""
-    found = [_holds(condition, columns) for condition in conditions]
-    return reduce(pc.and_, [pc.fill_null(one, False) for one in found])
+    """For each row whether all conditions hold; there must be at least one."""
+    results = [_holds(condition, columns) for condition in conditions]
+    return reduce(pc.and_, [pc.fill_null(result, False) for result in results])
 
 
 def _holds(condition: Condition, columns: Mapping[str, pa.Array]) -> pa.Array:

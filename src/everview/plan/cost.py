@@ -1,9 +1,9 @@
-"""What it costs to keep a plan: the sum over its operators of rows, state reads and state writes,
-each times what one takes on this machine.
+"""The cost to maintain a plan: the sum over its operators of rows, state reads and state writes,
+each times the seconds for one on this machine.
 
 That is the form of the dissertation's section 5.2: for each operator, c_send for rows that come to
-it, c_get and c_mget for what it reads of its state, c_up for what it writes. An epoch, and each
-operator in it, also takes some time however few the changes are. `everview calibrate` measures.
+it, c_get and c_mget for reads of its state, c_up for writes. An epoch, and each operator in it,
+also takes some time however few the changes are. `everview calibrate` measures these constants.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Constants:
-    """Seconds. Of an epoch: for itself, for each operator, for each row that is sent to an operator
-    or read from a log, and in operators for each row, each read of state and each write. Of a load:
+    """Seconds. In an epoch: for itself, for each operator, for each row that is sent to an operator
+    or read from a log, and in operators for each row, each read of state and each write. In a load:
     for itself, for each operator, for each row that is read or sent, for each item of state.
 
-    `measured` is the day of the calibration; None: these are not of this machine.
+    `measured` is the day of the calibration; None if there was none on this machine.
     """
 
     epoch: float
@@ -45,7 +45,7 @@ class Constants:
     measured: str | None = None
 
     def of_flow(self, flow: Flow) -> float:
-        """What an operator takes for its part of an epoch."""
+        """The seconds of an operator in an epoch."""
         sent = flow.rows_in * (self.send + self.row)
         return sent + flow.reads * self.read + flow.writes * self.write
 
@@ -83,8 +83,8 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Rates:
-    """The share of each table in all changes; `measured` over so many epochs, or if there were none
-    by the tables' rows."""
+    """The share of each table in all changes, over so many epochs; without epochs, by the tables'
+    rows."""
 
     shares: Mapping[str, float]
     epochs: int
@@ -92,11 +92,11 @@ class Rates:
 
 @dataclass(frozen=True)
 class PlanCost:
-    """Of a plan with its view's own rows, by the identity of operators and VIEW."""
+    """The cost of a plan and of its view's own rows, by the identity of operators and VIEW."""
 
     sizes: Mapping[str, Size]
     flows: Mapping[str, Mapping[str, Flow]]  # by table, then by operator: of PER changes
-    rows: Mapping[str, float]  # that operators give
+    rows: Mapping[str, float]  # in the outputs of operators
     tables: Mapping[str, int]
     sources: float  # rows that sources read
     load_rows: float  # that come to operators when the plan is loaded
@@ -113,11 +113,13 @@ def cost_of(
     sizes = {name: state_of(node, estimates, shards) for name, node in operators.items()}
     sizes[VIEW] = view_rows(plan, key, estimates, shards)
     flows = {
-        table: _flows(found, operators, plan, key)
-        for table, found in flows_by_table(plan, estimates, PER, rows_of_change, shards).items()
+        table: _flows(table_flows, operators, plan, key)
+        for table, table_flows in flows_by_table(
+            plan, estimates, PER, rows_of_change, shards
+        ).items()
     }
     sources = {node.identity: node for node in plan.walk() if isinstance(node, Source)}
-    given = [one for node in operators.values() for one in node.inputs()]
+    operator_inputs = [input_node for node in operators.values() for input_node in node.inputs()]
     return PlanCost(
         sizes,
         flows,
@@ -125,27 +127,27 @@ def cost_of(
         | {VIEW: estimates.of(plan).rows},
         {table: estimates.table_rows(table) for table in sorted(plan.tables())},
         sum(estimates.of(node).rows for node in sources.values()),
-        sum(estimates.of(node).rows for node in [*given, plan]),
+        sum(estimates.of(node).rows for node in [*operator_inputs, plan]),
     )
 
 
 def _flows(
-    found: Flows, operators: Mapping[str, Node], plan: Node, key: tuple[str, ...]
+    table_flows: Flows, operators: Mapping[str, Node], plan: Node, key: tuple[str, ...]
 ) -> dict[str, Flow]:
-    flows = {name: found.of(node) for name, node in operators.items()}
-    return {**flows, VIEW: found.of_view(plan, key)}
+    operator_flows = {name: table_flows.of(node) for name, node in operators.items()}
+    return {**operator_flows, VIEW: table_flows.of_view(plan, key)}
 
 
 def estimated(
     cost: PlanCost, constants: Constants, rates: Rates, shared: Iterable[str]
 ) -> Document:
-    """All of it as plain data; operators that are `shared` take nothing more."""
+    """The whole estimate as plain data; operators that are `shared` cost nothing more."""
     shared = set(shared)
     new = [name for name in cost.sizes if name not in shared]
     tables = {table: _of_table(cost, table, constants, rates, new) for table in cost.tables}
     epoch = constants.epoch + constants.operator * len(new)
     load = _load_seconds(cost, constants, len(cost.sizes))
-    change = sum(one["share"] * one["seconds"] / PER for one in tables.values())
+    change = sum(table["share"] * table["seconds"] / PER for table in tables.values())
     rows = sum(cost.tables.values())
     changes = max(0.0, load - epoch) / change if change else None
     return {
@@ -202,5 +204,8 @@ def _load_seconds(cost: PlanCost, constants: Constants, operators: int) -> float
 
 
 def _size(sizes: Iterable[Size]) -> Document:
-    found = list(sizes)
-    return {"rows": round(sum(s.items for s in found)), "bytes": round(sum(s.bytes for s in found))}
+    all_sizes = list(sizes)
+    return {
+        "rows": round(sum(s.items for s in all_sizes)),
+        "bytes": round(sum(s.bytes for s in all_sizes)),
+    }

@@ -1,7 +1,7 @@
 """Which shard a row goes to: fixed by the plan, the same in every epoch.
 
-An operator whose input lies right already gets it as it is, in the same round; otherwise there is a
-shuffle, and a new round.
+An operator whose input lies right already gets it as it is, in the same round; otherwise the input
+is shuffled, in a new round.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from everview.plan import placing
 from everview.plan.nodes import Node
 from everview.plan.placing import UNNAMED, Distribution
 
-_KNOWN = "_distribution"  # where a node has it, once it was asked for
+_KNOWN = "_distribution"  # the attribute in which a node keeps its distribution
 
 
 def distribution(node: Node) -> Distribution:
-    """How the rows that a node gives lie."""
+    """How the rows of a node lie in shards."""
     if _KNOWN not in vars(node):
-        for one in (*node.walk(), node):  # from below, as plans may be deeper than Python's stack
-            if _KNOWN not in vars(one):
-                vars(one)[_KNOWN] = one.distribution(_of_inputs(one))
-    found: Distribution = vars(node)[_KNOWN]
-    return found
+        for below in (*node.walk(), node):  # inputs first, as plans may be deeper than the stack
+            if _KNOWN not in vars(below):
+                vars(below)[_KNOWN] = below.distribution(_of_inputs(below))
+    known: Distribution = vars(node)[_KNOWN]
+    return known
 
 
 def shards_by(node: Node) -> tuple[Distribution, ...]:
-    """Of an operator: the distribution it needs of each input; None, a copy in every shard."""
+    """The distribution that an operator needs of each input; None is a copy in every shard."""
     return node.shards_by(_of_inputs(node))
 
 
 def _of_inputs(node: Node) -> list[Distribution]:
-    return [distribution(one) for one in node.inputs()]
+    return [distribution(input_node) for input_node in node.inputs()]
 
 
 def lies(node: Node, by: Distribution) -> bool:
-    """Whether a node's rows lie as asked for."""
-    found = distribution(node)
-    if found is None or by is None or len(found) != len(by):
+    """Whether a node's rows have a distribution."""
+    actual = distribution(node)
+    if actual is None or by is None or len(actual) != len(by):
         return False
-    return all(wanted <= place for wanted, place in zip(by, found, strict=True))
+    return all(needed <= place for needed, place in zip(by, actual, strict=True))
 
 
 def shuffles(node: Node) -> bool:
@@ -54,7 +54,8 @@ def hashed(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 
 
 def keyed_by(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
-    """A distribution that has rows equal in `names` in one shard: as they lie, if that does."""
+    """A distribution that puts rows which are equal in `names` in one shard: the node's own, if it
+    does."""
     return placing.keyed(node.columns, distribution(node), names)
 
 

@@ -1,9 +1,9 @@
-"""How many rows each node of a plan gives, estimated from samples of its tables.
+"""How many rows each node of a plan has, estimated from samples of its tables.
 
-What has no state is computed on sampled rows, so filters and expressions are measured and not
-guessed. A join by the key of a table is measured too: the partners of sampled rows are looked up,
-so that what tables have to do with each other is seen. For the rest there are formulas: a join's
-sides are thought to be independent, and a condition that can't be measured leaves a third.
+Nodes without state are computed on sampled rows, so filters and expressions are measured and not
+guessed. A join by the key of a table is measured too, by looking up the partners of sampled rows,
+so that correlations between tables count. For the rest there are formulas: a join's sides are
+assumed to be independent, and a condition that can't be measured to leave a third.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TOGETHER = 1.1
 
 
 class Samples(Protocol):
-    """Where rows of tables come from, and who computes on them."""
+    """Provides rows of tables, and computes on them."""
 
     def rows(self, table: str) -> int:
         """How many rows a table has."""
@@ -50,27 +50,26 @@ class Samples(Protocol):
         """The primary key of a table."""
 
     def sample(self, source: Source) -> tuple[pa.Table, int]:
-        """Rows of a source, with RANGE, among some of its table, and how many those were; all of
-        them if the table is small."""
+        """The rows of a source, with RANGE, in a sample of its table, and the number of rows in the
+        sample; the sample of a small table has all rows."""
 
     def find(self, source: Source, keys: pa.Table) -> pa.Table:
         """Rows of a source by the columns of its table's key."""
 
     def aggregate(self, node: Aggregate, rows: pa.Table) -> pa.Table | None:
-        """The groups of some rows of an aggregate's input, by their RANGE too; None if that
-        fails."""
+        """The groups of some rows of an aggregate's input, for each RANGE; None if that fails."""
 
     def compute(self, node: Node, below: Node, rows: pa.Table) -> pa.Table | None:
-        """What the stateless nodes from `node` down to above `below` make of rows of that, with
-        their RANGE; None if that fails."""
+        """The result of the stateless nodes from `node` down to above `below`, for rows of `below`,
+        with their RANGE; None if that fails."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of the rows that a node gives.
+    """An estimate of the rows of a node.
 
-    `whole` is how many there would be without filters; `sample` are some of them, if there are
-    any. For columns that no sample has, `values` says how many distinct ones there are.
+    `whole` is how many there would be without filters; `sample` has some of them, if possible.
+    Without a sample, `values` has the number of distinct values of each column.
     """
 
     node: Node
@@ -91,7 +90,7 @@ class Estimate:
         return sum(width(self.node.column(name), self.sample) for name in names)
 
     def of(self, node: Node, rows: float, sample: pa.Table | None = None) -> Estimate:
-        """Of a node that gives some of the rows, or all."""
+        """The estimate of a node that has some of these rows, or all."""
         if sample is not None:
             return replace(self, node=node, rows=rows, sample=sample)
         values = {name: self._values(name, rows) for name in node.names()}
@@ -102,7 +101,7 @@ class Estimate:
 
 
 class Estimates:
-    """Of the nodes of plans over the same tables; each is made once."""
+    """The estimates of nodes of plans over the same tables; each is computed once."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
@@ -141,18 +140,18 @@ class Estimates:
             return Estimate(node, rows, whole, None, values)
         if isinstance(node, Aggregate):
             return self._aggregated(node)
-        if isinstance(node, Refresh):  # a query that nothing is known of
-            rows = float(max(self._samples.rows(one.table) for one in node.sources))
+        if isinstance(node, Refresh):  # nothing is known about the query
+            rows = float(max(self._samples.rows(source.table) for source in node.sources))
             return Estimate(node, rows, rows, None, dict.fromkeys(node.names(), rows))
         below = self.of(node.inputs()[0])
         if isinstance(node, Recompute) and not node.rows_stay:
             return self._grouped(node, node.input.groups)
-        rows = node.expected_rows([self.of(one) for one in node.inputs()])
-        # whatever rows pass a threshold, their values are like those of the others
+        rows = node.expected_rows([self.of(input_node) for input_node in node.inputs()])
+        # rows that pass a threshold are assumed to have values like the others
         return below.of(node, rows, below.sample if isinstance(node, Threshold) else None)
 
     def _computed(self, node: Node) -> Estimate:
-        """Of a stateless node, with those under it."""
+        """The estimate of a stateless node, with the stateless nodes below it."""
         base, filters = node, 0
         while isinstance(base, STATELESS):
             filters += isinstance(base, Filter) and not_null(base) is None
@@ -165,15 +164,15 @@ class Estimates:
         return _renamed(node, base, below.of(base, below.rows * GUESS**filters))
 
     def _aggregated(self, node: Aggregate) -> Estimate:
-        """If groups lie together in their table, or all of it is sampled, those in the sample are
-        whole, and say what the others are like."""
-        below, found = self.of(node.input), self._grouped(node, node.groups)
+        """The groups. If groups lie together in their table, or the sample has the whole table, the
+        groups in the sample are whole, and become the sample of the groups."""
+        below, estimate = self.of(node.input), self._grouped(node, node.groups)
         if below.sample is None or not below.sample.num_rows or not below.rows or not node.groups:
-            return found  # a sample may have rows where none are expected, as of an anti join
+            return estimate  # a sample may have rows where none are expected, as for an anti join
         sample = self._samples.aggregate(node, below.sample)
-        most = found.rows * _TOGETHER * below.sample.num_rows / below.rows
+        most = estimate.rows * _TOGETHER * below.sample.num_rows / below.rows
         is_whole = sample is not None and sample.num_rows <= most
-        return replace(found, sample=sample) if is_whole else found
+        return replace(estimate, sample=sample) if is_whole else estimate
 
     def _grouped(self, node: Node, groups: tuple[str, ...]) -> Estimate:
         below = self.of(node.inputs()[0])
@@ -183,22 +182,22 @@ class Estimates:
     def _joined(self, node: Join) -> Estimate:
         left, right = self.of(node.left), self.of(node.right)
         if node.how in ("inner", "left", "single"):
-            found = self._looked_up(node, left, right)
-            if found is not None:
-                return found
+            estimate = self._looked_up(node, left, right)
+            if estimate is not None:
+                return estimate
         return self._independent(node, left, right)
 
     def _looked_up(self, node: Join, left: Estimate, right: Estimate) -> Estimate | None:
-        """From the partners of a sample of one side, if they can be looked up."""
+        """The estimate from the partners of a sample of one side, if they can be looked up."""
         if left.sample is not None:
-            theirs = self._find(node.right, node.right_keys, left.sample.select(node.left_keys))
-            if theirs is not None:
-                sample = _pairs(node, left.sample, theirs)
+            partners = self._find(node.right, node.right_keys, left.sample.select(node.left_keys))
+            if partners is not None:
+                sample = _pairs(node, left.sample, partners)
                 return self._of_pairs(node, left, sample)
         if right.sample is not None and node.how == "inner":
-            theirs = self._find(node.left, node.left_keys, right.sample.select(node.right_keys))
-            if theirs is not None:
-                sample = _pairs(node, theirs, right.sample)
+            partners = self._find(node.left, node.left_keys, right.sample.select(node.right_keys))
+            if partners is not None:
+                sample = _pairs(node, partners, right.sample)
                 return self._of_pairs(node, right, sample)
         return None
 
@@ -206,16 +205,16 @@ class Estimates:
         return replace(root, node=node, rows=_scaled(root, sample), sample=sample, values={})
 
     def _find(self, node: Node, names: Sequence[str], keys: pa.Table) -> pa.Table | None:
-        """The rows of a node that may have the given values in `names`, without RANGE; None if they
-        can't be looked up by a key, or only at a high price."""
+        """Rows of a node, without RANGE, among them all that have the values `keys` in `names`;
+        None if they can't be looked up by a key, or only at a high price."""
         if self._tables_read(node) > _MOST_LOOKED_UP:
             return None
         if not names or any(is_nested(column.type) for column in keys.schema):
             return None
         if isinstance(_passed_on(node, ())[0], Source) and self._is_whole(node):
-            found = self.of(node).sample
-            assert found is not None
-            return found.drop_columns(RANGE)
+            sample = self.of(node).sample
+            assert sample is not None
+            return sample.drop_columns(RANGE)
         if isinstance(node, Source):
             named = dict(zip(node.read, node.names(), strict=True))
             key = [named.get(name) for name in self._samples.key(node.table)]
@@ -230,27 +229,27 @@ class Estimates:
             if rows is None:
                 return None
             numbered = rows.append_column(RANGE, pa.array(np.zeros(len(rows), np.int32)))
-            made = self._samples.compute(node, base, numbered)
-            return None if made is None else made.drop_columns(RANGE)
+            result = self._samples.compute(node, base, numbered)
+            return None if result is None else result.drop_columns(RANGE)
         if not isinstance(node, Join) or node.how not in ("inner", "left", "single"):
             return None
-        shown = _shown(node)
+        own_names = _own_names_of_right(node)
         if set(names) <= set(node.left.names()):
             return self._with_partners(node, self._find(node.left, names, keys), from_left=True)
-        if node.how == "inner" and set(names) <= set(shown):
-            theirs = self._find(node.right, [shown[name] for name in names], keys)
-            return self._with_partners(node, theirs, from_left=False)
+        if node.how == "inner" and set(names) <= set(own_names):
+            right_rows = self._find(node.right, [own_names[name] for name in names], keys)
+            return self._with_partners(node, right_rows, from_left=False)
         return None
 
     def _tables_read(self, node: Node) -> int:
-        """How many tables are read for a node: each as often as it is, also by way of views."""
-        for one in () if node.identity in self._read else node.walk():
-            below = sum(self._read[part.identity] for part in one.inputs())
-            self._read[one.identity] = max(below, 1)
+        """How many times tables are read for a node, also through views."""
+        for below in () if node.identity in self._read else node.walk():
+            number = sum(self._read[input_node.identity] for input_node in below.inputs())
+            self._read[below.identity] = max(number, 1)
         return self._read[node.identity]
 
     def _is_whole(self, node: Node) -> bool:
-        """Whether the sample of a table's rows, and what was made of them, is of all of them."""
+        """Whether the sample of a node's table has all rows, and the node has a sample."""
         source = self.of(_passed_on(node, ())[0])
         whole = source.sample is not None and source.sample.num_rows >= source.rows
         return whole and self.of(node).sample is not None
@@ -258,15 +257,15 @@ class Estimates:
     def _with_partners(self, node: Join, rows: pa.Table | None, from_left: bool) -> pa.Table | None:
         if rows is None:
             return None
-        mine, names = (node.left_keys, node.right_keys)[:: 1 if from_left else -1]
+        keys, partner_keys = (node.left_keys, node.right_keys)[:: 1 if from_left else -1]
         other = node.right if from_left else node.left
-        theirs = self._find(other, names, rows.select(mine))
-        if theirs is None:
+        partners = self._find(other, partner_keys, rows.select(keys))
+        if partners is None:
             return None
-        return _pairs(node, rows, theirs) if from_left else _pairs(node, theirs, rows)
+        return _pairs(node, rows, partners) if from_left else _pairs(node, partners, rows)
 
     def _independent(self, node: Join, left: Estimate, right: Estimate) -> Estimate:
-        """By formula: keys that one side has are among those of the other."""
+        """The estimate by formula: the keys of one side are assumed to be among the other's."""
         kinds = [self._kinds(e, keys) for e, keys in _sides(node, left, right)]
         pairs = left.rows * right.rows / max(*kinds, 1)
         matched = min(1.0, right.distinct(node.right_keys) / max(kinds[0], 1))
@@ -283,8 +282,8 @@ class Estimates:
             return left.of(node, rows)
         of_left = left.of(node.left, min(left.rows, rows)).values
         of_right = right.of(node.right, min(right.rows, rows)).values
-        shown = {theirs: name for name, theirs in _shown(node).items()}
-        values = {**of_left, **{shown[name]: count for name, count in of_right.items()}}
+        names_in_join = {own_name: name for name, own_name in _own_names_of_right(node).items()}
+        values = {**of_left, **{names_in_join[name]: count for name, count in of_right.items()}}
         whole = max(rows, left.whole * right.whole / max(*kinds, 1))
         return Estimate(node, rows, whole, None, values)
 
@@ -300,8 +299,8 @@ def _sides(
 
 
 def _scaled(root: Estimate, sample: pa.Table) -> float:
-    """The rows that a sample stands for, which was made of the one of `root`; if it is empty, half
-    of what one row would."""
+    """The number of rows that a sample stands for, which was computed from that of `root`; an empty
+    sample counts as half a row."""
     assert root.sample is not None
     return _share(root.rows, sample, root.sample.num_rows)
 
@@ -314,35 +313,35 @@ def _share(rows: float, sample: pa.Table, taken: int) -> float:
 
 
 def not_null(node: Filter) -> list[str] | None:
-    """The columns whose NULLs a filter takes away; None if it does anything else."""
+    """The columns whose NULLs a filter removes; None if it does anything else."""
     return not_null_columns(node.condition)
 
 
 def _renamed(node: Node, base: Node, below: Estimate) -> Estimate:
-    """What is known of a stateless node without a sample: columns that are passed on, perhaps by
-    another name."""
+    """The estimate of a stateless node without a sample: only columns that it passes on, perhaps by
+    another name, have known values."""
     values = {}
     for name in node.names():
-        found: str | None = name
+        name_below: str | None = name
         step = node
-        while step is not base and found is not None:
+        while step is not base and name_below is not None:
             assert isinstance(step, STATELESS)
-            found, step = _below(step, found), step.input
-        values[name] = below.rows if found is None else below.distinct([found])
+            name_below, step = _below(step, name_below), step.input
+        values[name] = below.rows if name_below is None else below.distinct([name_below])
     return Estimate(node, below.rows, below.whole, None, values)
 
 
 def _passed_on(node: Node, names: Sequence[str]) -> tuple[Node, list[str]]:
-    """What is under stateless nodes, and what it calls those of the columns that it has."""
+    """The node below stateless nodes, and the names there of the columns that it has."""
     below = list(names)
     while isinstance(node, STATELESS):
-        below = [found for name in below if (found := _below(node, name)) is not None]
+        below = [name_below for name in below if (name_below := _below(node, name)) is not None]
         node = node.input
     return node, below
 
 
 def _below(node: Node, name: str) -> str | None:
-    """What a column of a stateless node is called in its input; None if it is made there."""
+    """The name of a stateless node's column in its input; None if the node computes it."""
     if isinstance(node, Project):
         below = column_of(node.expressions[node.names().index(name)])
         return below if below in node.input.names() else None
@@ -351,8 +350,8 @@ def _below(node: Node, name: str) -> str | None:
     return name
 
 
-def _shown(node: Join) -> dict[str, str]:
-    """The columns of the right as a join names them, with their own names."""
+def _own_names_of_right(node: Join) -> dict[str, str]:
+    """The names that the right side's columns have there, by their names in the join."""
     return dict(zip(node.names()[len(node.left.columns) :], node.right.names(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What rules may know of the tables that a plan reads."""
+"""Facts that rules may use about the tables that a plan reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everview.plan.estimates import Estimates
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Of one table: its primary key, and whether its rows are neither changed nor deleted."""
+    """The primary key of a table, and whether its rows are never changed or deleted."""
 
     key: tuple[str, ...]
     append_only: bool = False
@@ -19,30 +19,30 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class Costs:
-    """What rules that weigh plans go by: estimates of nodes, the constants of an engine, how
-    changes are spread over tables and how many rows each has in a delta, which operators have
-    their state already, and in how many shards.
+    """What rules need to compare plans: estimates of nodes, the constants of an engine, how changes
+    are spread over tables and how many rows each has in a delta, the identities of operators whose
+    state is stored already, and the number of shards.
     """
 
     estimates: Estimates
     constants: Constants
     shares: Mapping[str, float]
     rows_of_change: Mapping[str, float]
-    kept: frozenset[str]
+    stored: frozenset[str]
     shards: int
 
 
 @dataclass(frozen=True)
 class Facts:
-    """By table; views that a plan reads are not among them."""
+    """Facts by table; the views that a plan reads are not among them."""
 
     tables: Mapping[str, TableFacts] = field(default_factory=dict)
     costs: Costs | None = None
 
     def key_of(self, table: str) -> tuple[str, ...] | None:
-        found = self.tables.get(table)
-        return found.key if found else None
+        facts = self.tables.get(table)
+        return facts.key if facts else None
 
     def is_append_only(self, table: str) -> bool:
-        found = self.tables.get(table)
-        return found is not None and found.append_only
+        facts = self.tables.get(table)
+        return facts is not None and facts.append_only

@@ -1,6 +1,6 @@
-"""What changes of a table make the operators of a plan do: rows in and out, reads and writes.
+"""The work of a plan's operators for changes of a table: rows in and out, reads and writes.
 
-Changes are thought to hit rows of their table evenly, and to come in one epoch.
+Changes are assumed to hit rows of their table evenly, and to come in one epoch.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ UPDATED = 2.0  # rows of a delta for each change, if all are updates
 
 
 class Flows:
-    """Of changes of one table through nodes; `rows_of_change` is how many rows a change of a table
-    has in its delta."""
+    """The flows of one table's changes through nodes; `rows_of_change` is how many rows a change
+    has in the table's delta."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Flows:
         return self._known[node.identity]
 
     def of_view(self, plan: Node, key: tuple[str, ...]) -> Flow:
-        """Of a view's own rows."""
+        """The flow into a view's own rows."""
         below, rows = self.of(plan), self._estimates.of(plan)
         keys = min(touched(below.changes, rows.distinct(key)), below.rows)
         return Flow(keys, keys, below.rows, keys, keys)
@@ -49,12 +49,12 @@ class Flows:
         if isinstance(node, Source):
             if node.table != self._table:
                 return Flow()
-            found = self._estimates.of(node)
-            share = found.rows / found.whole if found.whole else 1.0
+            estimate = self._estimates.of(node)
+            share = estimate.rows / estimate.whole if estimate.whole else 1.0
             return Flow(self._changes * self._rows_of_change, self._changes).times(share)
         if isinstance(node, Constant):
             return Flow()
-        below = [self.of(one) for one in node.inputs()]
+        below = [self.of(input_node) for input_node in node.inputs()]
         if not any(flow.rows for flow in below):
             return Flow()
         return node.flow(below, self._estimates.of, self._shards)

@@ -1,7 +1,7 @@
-"""Views over views: where a plan reads a view, the view's own plan.
+"""Puts the plans of views into the plans that read them.
 
-Done after the rules, so that they leave the inner plan as it is: its operators are those of the
-inner view, and have its state.
+This comes after the rules, so that they leave the inner plan as it is: its operators are those of
+the inner view, and share its state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from everview.plan.nodes import Node, Project, Source
 
 
 def inline_views(plan: Node, views: Mapping[str, Node]) -> Node:
-    """The plan with the plans of views, by name, in place of sources that are called so."""
+    """The plan with the plans of views, by name, in place of sources with these names."""
     if isinstance(plan, Source) and plan.table in views:
         return Project(plan.columns, views[plan.table], tuple(map(Ref, plan.read)))
     return plan.with_inputs(partial(inline_views, views=views))

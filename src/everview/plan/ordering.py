@@ -1,5 +1,5 @@
-"""What a plan may do with arrays, structs and maps: their values are equal or not, but in no order
-that state keeps."""
+"""Checks what a plan does with arrays, structs and maps: they can be compared for equality, but
+state keeps them in no order."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def check_ordered(plan: Node, order: tuple[Order, ...]) -> None:
 
 
 def _ordered(plan: Node, order: tuple[Order, ...]) -> Iterator[tuple[str, Column]]:
-    """The columns whose values are put in order, and what for."""
+    """The columns whose values a plan puts in order, and what for."""
     yield from (("ORDER BY", plan.column(by.column)) for by in order)
     for node in plan.walk():
         yield from node.ordered_columns()
 
 
 def has_map(arrow: pa.DataType) -> bool:
-    """Whether there is a map in values of the type: they are in no order at all."""
+    """Whether values of the type contain a map: these have no order at all."""
     parts = [arrow.field(i).type for i in range(arrow.num_fields)]
     return bool(pa.types.is_map(arrow)) or any(map(has_map, parts))

@@ -1,4 +1,4 @@
-"""What a node says about its state and its work, before there are any numbers."""
+"""How a node describes its state and its work."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from everview.plan.nodes import Node
 
-GUESS = 1 / 3  # of the rows, where a condition can't be measured
+GUESS = 1 / 3  # the share of rows that pass a condition which can't be measured
 
 
 @dataclass(frozen=True)
 class StateItems:
-    """Items that an operator keeps: rows of a node under a key, with those columns; or of each key
-    one value of so many bytes.
+    """Items that an operator stores: rows of a node under a key, with the columns `names`; or for
+    each key one value of so many bytes.
 
-    What is `in_key` exactly is not kept again. `groups` is the node whose rows are the keys, if
-    there is one. What is `copied` is in every shard.
+    With `in_key`, columns that the key has exactly are not stored again. `groups` is the node whose
+    rows are the keys, if there is one. `copied` items are in every shard.
     """
 
     rows: Node
@@ -31,7 +31,7 @@ class StateItems:
 
 
 class Rows(Protocol):
-    """What is expected of the rows of a node."""
+    """The expected rows of a node."""
 
     @property
     def rows(self) -> float: ...
@@ -45,8 +45,8 @@ RowsOf = Callable[["Node"], Rows]
 
 @dataclass(frozen=True)
 class Flow:
-    """Of a node: `rows` of its delta, which come from so many `changes`; what goes into an
-    operator, and what it reads and writes of its state."""
+    """The `rows` of a node's delta, which come from so many `changes`; for an operator also the
+    rows that come in, and the reads and writes of its state."""
 
     rows: float = 0.0
     changes: float = 0.0
@@ -63,11 +63,11 @@ class Flow:
         return Flow(self.rows * share, self.changes * share)
 
     def with_rows_of(self, other: Flow) -> Flow:
-        """The deltas of both."""
+        """The sum of the deltas of both."""
         return Flow(self.rows + other.rows, self.changes + other.changes)
 
 
 def ratio(rows_of: RowsOf, node: Node, below: Node) -> float:
-    """How many rows a node gives for each of those below it."""
+    """How many rows a node has for each row of the node below."""
     rows = rows_of(below).rows
     return rows_of(node).rows / rows if rows else 0.0

@@ -1,4 +1,4 @@
-"""How large the state of an operator will be: items, and their bytes on disk."""
+"""The expected size of an operator's state: items, and their bytes on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everview.schema import has_floats
 
 SHARD_BYTES = 30_000  # of an environment without rows
 _PAGE, _PAGE_HEAD, _ITEM = 4096, 16, 10  # LMDB: an item has a header and a place in its page
-_SUBPAGE = 2000  # bytes of rows under one key from which they have pages of their own
+_SUBPAGE = 2000  # with more bytes, the rows under one key have pages of their own
 _SEAL = 4
 _TAG = 2  # the first bytes of a key: a tag and a null bitmap
 _FILLED = 0.95  # of a page, when loaded in order
@@ -52,9 +52,9 @@ def _parts(node: Node, estimates: Estimates, shards: int) -> Iterable[Size]:
 
 
 def _bag(rows: Estimate, key: tuple[str, ...], names: Iterable[str], in_key: bool = False) -> Size:
-    """Rows under a key; those of the key's columns that it holds exactly are not kept again."""
-    held = {n for n in key if in_key and not has_floats(rows.node.column(n).type)}
-    body = [name for name in names if name not in held]
+    """Rows under a key; columns that the key holds exactly are not stored again."""
+    exact = {n for n in key if in_key and not has_floats(rows.node.column(n).type)}
+    body = [name for name in names if name not in exact]
     items = rows.distinct([*key, *body]) if rows.rows else 0.0
     keys = min(rows.distinct(key), items) if key else min(items, 1.0)
     wide = rows.width(body) + (len(body) + 7) // 8 + _SEAL

@@ -22,7 +22,7 @@ def verbatim(text: str) -> str:
 
 
 def places(count: int, between: str = ", ", first: int = 0) -> str:
-    """A part of a form with so many arguments."""
+    """The part of a form with places for so many arguments."""
     return between.join(f"{{{place}}}" for place in range(first, first + count))
 
 
@@ -54,41 +54,40 @@ def field_of(tree: Tree, name: str) -> Apply:
 
 
 def all_of(conditions: Sequence[Tree]) -> Tree:
-    """What holds where all conditions do, of which there is one at least."""
+    """The condition that all conditions hold; there must be at least one."""
     if len(conditions) == 1:
         return conditions[0]
     return Apply(places(len(conditions), " AND "), tuple(conditions))
 
 
 def conjuncts(tree: Tree) -> list[Tree]:
-    """The conditions that `all_of` made a tree of."""
+    """The conditions from which `all_of` built a tree."""
     parts = tree.parts()
     is_all_of = isinstance(tree, Apply) and tree.form == places(len(parts), " AND ")
     return list(parts) if is_all_of and len(parts) > 1 else [tree]
 
 
 def operation(tree: Tree) -> str:
-    """What is done to its arguments, without parentheses around it: `{0} = {1}`; '' of a tree that
-    has none."""
+    """The form of a tree without parentheses around it, as in `{0} = {1}`; '' if it has no form."""
     form = tree.form if isinstance(tree, Apply) else ""
     return form[1:-1] if form.startswith("(") and form.endswith(")") else form
 
 
 def not_null_columns(condition: Tree) -> list[str] | None:
-    """The columns of which a condition says that they are not NULL; None if it says more."""
+    """The columns that a condition says are not NULL; None if it says more."""
     if isinstance(condition, Written):
         return written.not_null(condition.text)
-    found = []
-    for one in conjuncts(condition):
-        column = one.parts()[0] if operation(one) == NOT_NULL else None
+    names = []
+    for part in conjuncts(condition):
+        column = part.parts()[0] if operation(part) == NOT_NULL else None
         if not isinstance(column, Ref):
             return None
-        found.append(column.name)
-    return found
+        names.append(column.name)
+    return names
 
 
 def named_struct(fields: Iterable[tuple[str, Tree]]) -> Apply:
     """A struct of fields with plain names."""
-    given = list(fields)
-    form = ", ".join(f"'{name}', {{{place}}}" for place, (name, _) in enumerate(given))
-    return Apply(f"named_struct({form})", tuple(tree for _, tree in given))
+    pairs = list(fields)
+    form = ", ".join(f"'{name}', {{{place}}}" for place, (name, _) in enumerate(pairs))
+    return Apply(f"named_struct({form})", tuple(tree for _, tree in pairs))

@@ -1,4 +1,4 @@
-"""Trees as SQL: the one place where they become text for an engine."""
+"""Trees as SQL: only here they become text for an engine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from everview.plan.expressions.trees import (
 from everview.plan.expressions.written import for_sail, for_spark
 from everview.schema import quoted
 
-Side = Callable[[Tree], tuple[Tree, ...]]  # the parts that one engine is asked
+Side = Callable[[Tree], tuple[Tree, ...]]  # the parts of a tree for one engine
 _BARE = re.compile(r"[^\W\d]\w*")
 
 
 def on_spark(tree: Tree) -> str:
-    """What Spark is asked."""
+    """SQL for Spark."""
     return _rendered(tree, _of_spark, quoted)
 
 
 def on_sail(tree: Tree) -> str:
-    """What Sail is asked. Raises `UnsupportedSql` for what is refused there."""
+    """SQL for Sail. Raises `UnsupportedSql` if a part is refused there."""
     for part in tree.walk(_of_sail):
         why = part.why if isinstance(part, Refused) else None
         if isinstance(part, Written):
@@ -43,12 +43,12 @@ def on_sail(tree: Tree) -> str:
 
 
 def both(tree: Tree) -> tuple[str, str]:
-    """What Spark is asked and what Sail is; NULL in place of what is refused there."""
+    """SQL for Spark and for Sail, with NULL in place of parts that are refused there."""
     return on_spark(tree), _rendered(tree, _of_sail, quoted)
 
 
 def readable(tree: Tree) -> str:
-    """What Spark is asked, as a person reads it: names without quotes where they need none."""
+    """SQL for Spark, for people to read: names without quotes where they need none."""
     return _rendered(tree, _of_spark, lambda name: name if _BARE.fullmatch(name) else quoted(name))
 
 
@@ -59,7 +59,7 @@ def either(spark: Tree, sail: Tree) -> Tree:
 
 
 def not_on_sail(spark: Tree, why: str) -> Tree:
-    """A tree for Spark alone; `why` says what Sail does, for the one who runs it there."""
+    """A tree for Spark only; `why` tells users what Sail does otherwise."""
     return either(spark, Refused(why))
 
 
@@ -79,7 +79,7 @@ def _only(tree: Tree, side: Side) -> Tree:
 def _rendered(tree: Tree, side: Side, name: Callable[[str], str]) -> str:
     texts: dict[int, str] = {}
     for part in tree.walk(side):
-        texts[id(part)] = _text(part, [texts[id(one)] for one in side(part)], side, name)
+        texts[id(part)] = _text(part, [texts[id(below)] for below in side(part)], side, name)
     return texts[id(tree)]
 
 

@@ -1,8 +1,8 @@
 """Expressions as small frozen trees over the columns of a node's input.
 
-A tree is a value: equal trees are the same to sets, dictionaries and the identity of plan nodes,
-wherever they come from. What a tree reads and says is known from its parts and never from its
-text. Walks are loops, since an expression may be deeper than Python's stack.
+A tree is a value: equal trees are the same in sets, in dictionaries and for the identity of plan
+nodes. The columns and the meaning of a tree come from its parts and never from its text. Walks are
+loops, since an expression may be deeper than Python's stack.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Tree:
         return ()
 
     def with_parts(self, parts: Sequence[Tree]) -> Tree:
-        """The same over other parts, as many as it has."""
+        """The same tree over other parts, as many as it has."""
         return self
 
     def walk(self, below: Callable[[Tree], tuple[Tree, ...]] | None = None) -> Iterator[Tree]:
-        """Every part, those below before those above; `below` says which are looked at."""
+        """Every part, those below before those above; `below` says which parts to follow."""
         seen: set[int] = set()
         left: list[tuple[Tree, bool]] = [(self, False)]
         while left:
@@ -42,14 +42,14 @@ class Tree:
                 seen.add(id(tree))
                 left.append((tree, True))
                 parts = tree.parts() if below is None else below(tree)
-                left += [(one, False) for one in reversed(parts)]
+                left += [(part, False) for part in reversed(parts)]
 
     def to_json(self) -> list[list[Any]]:
-        """The different parts, those below first; a part has the places of those below it."""
+        """The distinct parts, those below first; a part has the places of those below it."""
         places: dict[tuple[Any, ...], int] = {}
         known: dict[int, int] = {}
         for part in self.walk():
-            below = [known[id(one)] for one in part.parts()]
+            below = [known[id(lower)] for lower in part.parts()]
             known[id(part)] = places.setdefault((part.kind, *part._own(), *below), len(places))
         return [list(part) for part in places]
 
@@ -61,7 +61,7 @@ class Tree:
         return trees[-1]
 
     def _own(self) -> tuple[str, ...]:
-        """What it says beside its parts."""
+        """The values of the tree itself, beside its parts."""
         raise NotImplementedError
 
     @classmethod
@@ -92,7 +92,7 @@ class Ref(Tree):
 
 @dataclass(frozen=True, eq=False)
 class Variable(Tree):
-    """A variable of a function within an expression, which such a function's form has too."""
+    """A variable of a function within an expression; the form of the function names it too."""
 
     kind = "variable"
     name: str
@@ -103,8 +103,8 @@ class Variable(Tree):
 
 @dataclass(frozen=True, eq=False)
 class Lit(Tree):
-    """A constant, such as one of the query: SQL for its value, and its SQL type. What is the same
-    in all queries stands in forms."""
+    """A constant of a query: SQL for its value, and its SQL type. Constants that are the same in
+    all queries are parts of forms."""
 
     kind = "literal"
     text: str
@@ -116,8 +116,7 @@ class Lit(Tree):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Tree):
-    """Anything else: SQL with places for arguments, as in `({0} + {1})`; braces that are meant are
-    doubled."""
+    """Anything else: SQL with places for arguments, as in `({0} + {1})`; other braces are double."""
 
     kind = "apply"
     form: str
@@ -162,8 +161,7 @@ class Either(Tree):
 
 @dataclass(frozen=True, eq=False)
 class Refused(Tree):
-    """In place of words for Sail, which has another answer: `why` says which, for the one who runs
-    it there."""
+    """Stands for a part that Sail would answer otherwise: `why` tells users how."""
 
     kind = "refused"
     why: str
@@ -174,7 +172,7 @@ class Refused(Tree):
 
 @dataclass(frozen=True, eq=False)
 class Written(Tree):
-    """A whole expression as text, as plans had them before they had trees: see `written`."""
+    """A whole expression as text, from an old plan: see `written`."""
 
     kind = "written"
     text: str
@@ -189,30 +187,30 @@ _KINDS: dict[str, type[Tree]] = {
 
 
 def columns_of(*trees: Tree) -> set[str]:
-    """The columns that are read, on either engine; of a text of old, every word that may be one."""
+    """The columns that trees read, on either engine; of an old text, every word that may be one."""
     parts = [part for tree in trees for part in tree.walk()]
-    found = {part.name for part in parts if isinstance(part, Ref)}
-    return found.union(*(words(part.text) for part in parts if isinstance(part, Written)))
+    names = {part.name for part in parts if isinstance(part, Ref)}
+    return names.union(*(words(part.text) for part in parts if isinstance(part, Written)))
 
 
 def column_of(tree: Tree) -> str | None:
-    """The name of the column that a tree is no more than. A text of old may also be a word that
-    names none."""
+    """The name of a tree that is just a column, else None. An old text may also be a word that is
+    no column."""
     if isinstance(tree, Written):
         name = unquoted(tree.text)
         return name if name != tree.text or name.isidentifier() else None
     return tree.name if isinstance(tree, Ref) else None
 
 
-def substituted(tree: Tree, given: Mapping[str, Tree]) -> Tree:
-    """The tree over other columns, or over what they are computed from. Raises `ValueError` for a
-    text of old that may have one of them in it."""
+def substituted(tree: Tree, replacements: Mapping[str, Tree]) -> Tree:
+    """The tree with columns replaced by other trees. Raises `ValueError` for an old text that may
+    have one of these columns in it."""
 
     def replaced(part: Tree) -> Tree:
-        if isinstance(part, Ref) and part.name in given:
-            new = given[part.name]
+        if isinstance(part, Ref) and part.name in replacements:
+            new = replacements[part.name]
             return Apply("({0})", (new,)) if isinstance(new, Apply | Either | Written) else new
-        if isinstance(part, Written) and not given.keys().isdisjoint(words(part.text)):
+        if isinstance(part, Written) and not replacements.keys().isdisjoint(words(part.text)):
             raise ValueError(f"no column of the text {part.text[:80]} can be replaced")
         return part
 
@@ -226,10 +224,10 @@ def changed(
 ) -> Tree:
     """The tree with each part changed, those below before those above. Parts that `below` leaves
     out stay as they are."""
-    made: dict[int, Tree] = {}
+    results: dict[int, Tree] = {}
     for part in tree.walk(below):
         parts = part.parts()
-        new = [made.get(id(one), one) for one in parts]
-        is_same = all(one is other for one, other in zip(parts, new, strict=True))
-        made[id(part)] = change(part if is_same else part.with_parts(new))
-    return made[id(tree)]
+        new = [results.get(id(old), old) for old in parts]
+        is_same = all(old is new_part for old, new_part in zip(parts, new, strict=True))
+        results[id(part)] = change(part if is_same else part.with_parts(new))
+    return results[id(tree)]

@@ -33,7 +33,7 @@ class Call:
 
     @property
     def keeps_values(self) -> bool:
-        """Whether all values of its argument are kept, in order."""
+        """Whether the state has all values of its argument, in order."""
         return self.distinct or self.definition.from_values
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Aggregate(Node):
-    """Groups by columns of the input; gives the groups' columns, then one for each call.
+    """Groups by columns of the input; has the groups' columns, then one for each call.
 
     From a `growing` input no row ever goes.
     """
@@ -79,14 +79,14 @@ class Aggregate(Node):
     def has_row_of_nothing(self) -> bool:
         return not self.groups
 
-    def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
-        return (keyed(self.input.columns, lie[0], self.groups),)
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        return (keyed(self.input.columns, distributions[0], self.groups),)
 
     def state_items(self) -> Iterator[StateItems]:
-        kept = {(c.argument, c.other, c.distinct): c for c in self.calls if c.argument}
+        arguments = {(c.argument, c.other, c.distinct): c for c in self.calls if c.argument}
         wide = sum(
             8 + call.definition.bytes_of(self.input.column(str(call.argument)).type)
-            for call in kept.values()
+            for call in arguments.values()
         )
         yield StateItems(self.input, self.groups, value=8 + wide, groups=self)
         valued = {call.argument for call in self.calls if call.keeps_values}
@@ -94,12 +94,12 @@ class Aggregate(Node):
             yield StateItems(self.input, self.groups, (*self.groups, argument), in_key=True)
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
-        (given,) = below
+        (delta,) = below
         rows, groups = rows_of(self.input).rows, rows_of(self).rows
-        hit = touched(given.changes, groups)
-        # a group's row goes and comes, unless it was not there before or isn't any more
-        out = hit * max(1.0, 2 - max(0.0, 2 - given.each) * groups / max(rows, 1.0))
+        hit = touched(delta.changes, groups)
+        # a group's row goes and comes, unless the group is new or gone
+        out = hit * max(1.0, 2 - max(0.0, 2 - delta.each) * groups / max(rows, 1.0))
         arguments = {call.argument for call in self.calls if call.keeps_values}
         looked_up = sum(call.definition.from_values for call in self.calls)
-        reads = hit + given.rows * len(arguments) + 2 * hit * looked_up
-        return Flow(out, hit, given.rows, reads, hit + given.rows * len(arguments))
+        reads = hit + delta.rows * len(arguments) + 2 * hit * looked_up
+        return Flow(out, hit, delta.rows, reads, hit + delta.rows * len(arguments))

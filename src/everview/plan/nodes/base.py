@@ -1,12 +1,12 @@
 """What every plan node is: frozen, comparable, and the same after a round trip through JSON.
 
-A node says what the rest of the engine asks of it: what it takes of its inputs, how rows lie in
-shards, what tells them apart, what it keeps and does. The defaults are right for any node, if not
-the cheapest, so that a new one says only what is different.
+A node answers all questions about itself: which columns of its inputs it needs, how rows lie in
+shards, what their key is, its state and its work. The defaults are right for any node, if not the
+cheapest, so that a new node says only what is different.
 
 Expressions are trees over the columns of a node's input, whose names are unique there. Names come
-from the query's own names and never from where in a plan a node stands: equal parts of different
-queries are equal nodes. A plan is a graph: what several nodes read is written and walked once.
+from the query and never from a node's place in a plan: equal parts of different queries are equal
+nodes. A plan is a graph: a node that several nodes read is stored and walked once.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ T = TypeVar("T")
 
 
 def later(default: Any) -> Any:
-    """A field that nodes were once stored without: left out of their JSON while it has its default,
-    so that those nodes are still the same."""
+    """A field that older versions did not store. JSON leaves it out while it has its default, so
+    that old nodes keep their identity."""
     return field(default=default, kw_only=True)
 
 
 def part(kind: type[T]) -> type[T]:
-    """A dataclass that nodes have in their fields."""
+    """Register a dataclass that nodes have in their fields."""
     _PARTS[kind.__name__] = kind
     return kind
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Node:
-    """A step of a plan; `columns` are what it gives to the next."""
+    """A step of a plan; `columns` are those of its output."""
 
     kind: ClassVar[str]
-    # it has state, in shards; the others the engine computes
+    # it has state, in shards; the engine computes other nodes
     is_operator: ClassVar[bool] = False
     # its rows are some of those of its first input, or all
     passes_rows: ClassVar[bool] = False
-    expressed: ClassVar[str] = ""  # the field that has its expressions
+    expression_field: ClassVar[str] = ""  # the field that has its expressions
     columns: tuple[Column, ...]
 
     def __init_subclass__(cls) -> None:
@@ -68,11 +68,11 @@ class Node:
 
     @cached_property
     def _inputs(self) -> tuple[Node, ...]:
-        found = (getattr(self, one.name) for one in fields(self))
-        return tuple(node for value in found for node in _nodes(value))
+        values = (getattr(self, attribute.name) for attribute in fields(self))
+        return tuple(node for value in values for node in _nodes(value))
 
     def walk(self, ends: Callable[[Node], bool] = lambda node: False) -> Iterator[Node]:
-        """Every node of the plan once, inputs first; but nothing below a node where it `ends`."""
+        """Every node of the plan once, inputs first; but nothing below a node that `ends` it."""
         seen: set[str] = set()
         left: list[tuple[Node, bool]] = [(self, False)]
         while left:
@@ -83,11 +83,11 @@ class Node:
                 seen.add(node.identity)
                 left.append((node, True))
                 below = () if ends(node) else node.inputs()
-                left += [(one, False) for one in reversed(below)]
+                left += [(input_node, False) for input_node in reversed(below)]
 
     def with_inputs(self, change: Callable[[Node], Node]) -> Node:
         """The node with each of its inputs changed."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
         return replace(self, **{name: _changed(value, change) for name, value in values.items()})
 
     def tables(self) -> set[str]:
@@ -100,23 +100,23 @@ class Node:
 
     def trees(self) -> list[Tree]:
         """The expressions of the node itself."""
-        return list(_trees(getattr(self, self.expressed))) if self.expressed else []
+        return list(_trees(getattr(self, self.expression_field))) if self.expression_field else []
 
     def label(self) -> str:
         return self.kind
 
     def maintenance(self) -> str:
-        """How it follows changes."""
+        """How the node follows changes, in words."""
         return INCREMENTAL
 
     def required_columns(self, needed: set[str]) -> set[str] | None:
-        """The columns of its first input that it takes, to give those that are needed; None: all.
-        Of other inputs it takes all."""
+        """The columns of its first input that it needs for the needed columns of its own; None for
+        all. It needs all columns of other inputs."""
         return None
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
-        """Columns that are unique together, if any are known to be, of those of its inputs; NULL
-        is one value."""
+        """Columns that are unique together, if it knows any from the keys of its inputs; NULL is
+        one value."""
         return keys[0] if self.passes_rows else None
 
     def ordered_columns(self) -> Iterator[tuple[str, Column]]:
@@ -135,31 +135,31 @@ class Node:
         """Whether it has a row even if its inputs never had one."""
         return False
 
-    def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
-        """Of an operator: the distribution it needs of each input, if they lie so; None, a copy in
-        every shard."""
-        return ((),) * len(lie)
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        """The distribution that an operator needs of each input, if inputs have these
+        distributions; None stands for a copy in every shard."""
+        return ((),) * len(distributions)
 
-    def distribution(self, lie: Sequence[Distribution]) -> Distribution:
-        """How its rows lie, if those of its inputs lie so."""
-        return self.shards_by(lie)[0] if self.is_operator else None
+    def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
+        """How its rows lie, if its inputs have these distributions."""
+        return self.shards_by(distributions)[0] if self.is_operator else None
 
     def expected_rows(self, below: Sequence[Rows]) -> float:
-        """How many rows it gives, if its inputs give so many."""
+        """How many rows it has, if its inputs have so many."""
         return below[0].rows
 
     def state_items(self) -> Iterator[StateItems]:
-        """What an operator keeps: all rows of its inputs."""
-        for one in self.inputs():
-            yield StateItems(one, (), tuple(one.names()))
+        """The state of an operator: all rows of its inputs."""
+        for input_node in self.inputs():
+            yield StateItems(input_node, (), tuple(input_node.names()))
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
-        """What the deltas of its inputs make it do and give. An operator reads and writes as many
-        items as there are rows in them."""
-        rows = sum(one.rows for one in below)
+        """The delta and the work of the node for the deltas of its inputs. An operator reads and
+        writes an item for each of their rows."""
+        rows = sum(delta.rows for delta in below)
         share = ratio(rows_of, self, self.inputs()[0])
-        given = below[0].times(share)
-        return Flow(given.rows, given.changes, rows, rows, rows) if self.is_operator else given
+        output = below[0].times(share)
+        return Flow(output.rows, output.changes, rows, rows, rows) if self.is_operator else output
 
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
@@ -174,19 +174,19 @@ class Node:
 
     @cached_property
     def own_text(self) -> str:
-        """The node as JSON text, with no more of its inputs than their columns."""
-        return self.with_inputs(lambda one: Constant(one.columns, ())).text
+        """The node as JSON text, with only the columns of its inputs."""
+        return self.with_inputs(lambda input_node: Constant(input_node.columns, ())).text
 
     @cached_property
     def identity(self) -> str:
         """The same for equal nodes, and only for them."""
         left = list(self.inputs())
-        while left:  # from below, as plans may be deeper than Python's stack
-            waiting = [one for one in left[-1].inputs() if "identity" not in vars(one)]
+        while left:  # inputs first, as plans may be deeper than Python's stack
+            waiting = [below for below in left[-1].inputs() if "identity" not in vars(below)]
             if not waiting:
                 left.pop().identity  # noqa: B018
             left += waiting
-        own = json.dumps(self._own(lambda one: one.identity), sort_keys=True)
+        own = json.dumps(self._own(lambda input_node: input_node.identity), sort_keys=True)
         return blake2b(own.encode(), digest_size=10).hexdigest()
 
     def __repr__(self) -> str:
@@ -201,26 +201,33 @@ class Node:
     def to_json(self) -> list[dict[str, Any]]:
         """All nodes of the plan, inputs first; a node has the places of its inputs."""
         places: dict[str, int] = {}
-        found = []
+        documents = []
         for node in self.walk():
-            found.append(node._own(lambda one: places[one.identity]))
+            documents.append(node._own(lambda input_node: places[input_node.identity]))
             places[node.identity] = len(places)
-        return found
+        return documents
 
     def _own(self, name: Callable[[Node], Any]) -> dict[str, Any]:
-        values = [(one, getattr(self, one.name)) for one in fields(self)]
-        given = [(one, value) for one, value in values if not one.kw_only or value != one.default]
-        return {"kind": self.kind, **{one.name: _to_json(value, name) for one, value in given}}
+        values = [(attribute, getattr(self, attribute.name)) for attribute in fields(self)]
+        stored = [
+            (attribute, value)
+            for attribute, value in values
+            if not attribute.kw_only or value != attribute.default
+        ]
+        return {
+            "kind": self.kind,
+            **{attribute.name: _to_json(value, name) for attribute, value in stored},
+        }
 
     @staticmethod
     def from_json(documents: list[dict[str, Any]]) -> Node:
         nodes: list[Node] = []
         for document in documents:
             kind = _KINDS[document["kind"]]
-            given = [one.name for one in fields(kind) if one.name in document]
-            values = {name: _from_json(document[name], nodes) for name in given}
-            if kind.expressed:
-                values[kind.expressed] = _as_trees(values[kind.expressed])
+            names = [attribute.name for attribute in fields(kind) if attribute.name in document]
+            values = {name: _from_json(document[name], nodes) for name in names}
+            if kind.expression_field:
+                values[kind.expression_field] = _as_trees(values[kind.expression_field])
             nodes.append(kind(**values))
         return nodes[-1]
 
@@ -236,36 +243,37 @@ class Constant(Node):
     """Rows that never change."""
 
     kind = "constant"
-    expressed = "rows"
+    expression_field = "rows"
     rows: tuple[tuple[Tree, ...], ...]
 
     def label(self) -> str:
         return f"constant ({len(self.rows)} row{'s' * (len(self.rows) != 1)})"
 
 
-def renamed(key: Key, shown: Mapping[str, str]) -> Key:
-    """A key in the names that its columns have further up; None if one of them has none."""
-    if key is None or not all(name in shown for name in key):
+def renamed(key: Key, names_above: Mapping[str, str]) -> Key:
+    """A key in the names that its columns have further up; None if a column is not there."""
+    if key is None or not all(name in names_above for name in key):
         return None
-    return tuple(shown[name] for name in key)
+    return tuple(names_above[name] for name in key)
 
 
 def _nodes(value: Any) -> tuple[Node, ...]:
     if isinstance(value, Node):
         return (value,)
-    return tuple(one for one in value if isinstance(one, Node)) if isinstance(value, tuple) else ()
+    items = value if isinstance(value, tuple) else ()
+    return tuple(item for item in items if isinstance(item, Node))
 
 
 def _trees(value: Any) -> Iterator[Tree]:
     if isinstance(value, Tree):
         yield value
     else:
-        for one in value:
-            yield from _trees(one)
+        for item in value:
+            yield from _trees(item)
 
 
 def _as_trees(value: Any) -> Any:
-    """Expressions that were stored; before there were trees, each was a text."""
+    """Stored expressions as trees; older versions stored texts."""
     if isinstance(value, str):
         return Written(value)
     return tuple(map(_as_trees, value)) if isinstance(value, tuple) else value
@@ -274,7 +282,7 @@ def _as_trees(value: Any) -> Any:
 def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
     if isinstance(value, Node):
         return change(value)
-    return tuple(_changed(one, change) for one in value) if isinstance(value, tuple) else value
+    return tuple(_changed(item, change) for item in value) if isinstance(value, tuple) else value
 
 
 def _to_json(value: Any, name: Callable[[Node], Any]) -> Any:
@@ -288,12 +296,12 @@ def _to_json(value: Any, name: Callable[[Node], Any]) -> Any:
         return {"part": "Column", **value.to_json()}
     if type(value).__name__ in _PARTS:
         return {"part": type(value).__name__, **vars(value)}
-    return [_to_json(one, name) for one in value] if isinstance(value, tuple) else value
+    return [_to_json(item, name) for item in value] if isinstance(value, tuple) else value
 
 
 def _from_json(value: Any, nodes: list[Node]) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(one, nodes) for one in value)
+        return tuple(_from_json(item, nodes) for item in value)
     if not isinstance(value, dict):
         return value
     if "node" in value:
@@ -302,5 +310,7 @@ def _from_json(value: Any, nodes: list[Node]) -> Any:
         return Tree.from_json(value["tree"])
     if value["part"] == "Column":
         return Column.from_json(value)
-    given = {name: one for name, one in value.items() if name != "part"}
-    return _PARTS[value["part"]](**{name: _from_json(one, nodes) for name, one in given.items()})
+    fields_of_part = {name: item for name, item in value.items() if name != "part"}
+    return _PARTS[value["part"]](
+        **{name: _from_json(item, nodes) for name, item in fields_of_part.items()}
+    )

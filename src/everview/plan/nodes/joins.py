@@ -15,11 +15,11 @@ from everview.plan.statistics import touched
 class Join(Node):
     """Rows of the left with those of the right whose keys are equal.
 
-    `how`: inner, left and full give the columns of both; single is a left join that allows one
-    match at most; semi and anti give those of the left, for rows that have a match or have none;
-    existence gives them all, and whether they have one. `null_safe[i]`: NULL equals NULL in the
-    i-th key. A `replicated` right side is small, and kept whole with every shard of the left. Of
-    a `unique` right side no two rows have equal keys.
+    `how`: inner, left and full joins have the columns of both sides; single is a left join that
+    allows one match at most. The others have the columns of the left: semi the rows with a match,
+    anti those without, existence all rows and whether they have a match. With `null_safe[i]`, NULL
+    equals NULL in the i-th key. A `replicated` right side is small, and is stored whole in every
+    shard. In a `unique` right side no two rows have equal keys.
     """
 
     kind = "join"
@@ -41,7 +41,7 @@ class Join(Node):
         return f"{self.how} join on {' AND '.join(on) or 'true'}{side}"
 
     def right_names(self) -> dict[str, str]:
-        """The columns of the right side as the join names them, if it gives them."""
+        """The names of the right side's columns in the join, if it has them."""
         return dict(zip(self.right.names(), self.names()[len(self.left.columns) :], strict=True))
 
     def maintenance(self) -> str:
@@ -55,41 +55,42 @@ class Join(Node):
             return left
         if self.how == "full" and not (_present(self.left, left) and _present(self.right, right)):
             return None
-        shown = renamed(right, self.right_names())
+        right_key = renamed(right, self.right_names())
         if self.how == "inner" and left is not None and set(left) <= set(self.left_keys):
-            return shown
-        return None if left is None or shown is None else (*left, *shown)
+            return right_key
+        return None if left is None or right_key is None else (*left, *right_key)
 
     def only_grows(self) -> bool:
         return self.how in ("inner", "semi")
 
-    def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
         left = self.left.columns
         if self.replicated and self.left_keys:
-            return (as_it_lies(left, lie[0]) if lie[0] is None else lie[0], None)
+            by = distributions[0]
+            return (as_it_lies(left, by) if by is None else by, None)
         if self.replicated:
-            return (as_it_lies(left, lie[0]), None)
-        places = self._places(lie)
+            return (as_it_lies(left, distributions[0]), None)
+        places = self._places(distributions)
         return (
             tuple(frozenset({self.left_keys[i]}) for i in places),
             tuple(frozenset({self.right_keys[i]}) for i in places),
         )
 
-    def _places(self, lie: Sequence[Distribution]) -> list[int]:
-        """Which of its keys decide about the shard: those that one side lies by, else all."""
-        for by, keys in zip(lie, (self.left_keys, self.right_keys), strict=True):
+    def _places(self, distributions: Sequence[Distribution]) -> list[int]:
+        """The places of the keys that decide the shard: those by which one side lies, else all."""
+        for by, keys in zip(distributions, (self.left_keys, self.right_keys), strict=True):
             if by and all(place & set(keys) for place in by):
                 return [next(i for i, key in enumerate(keys) if key in place) for place in by]
         wanted = {name for place in hashed(self.left.columns, self.left_keys) for name in place}
         return [i for i, key in enumerate(self.left_keys) if key in wanted]
 
-    def distribution(self, lie: Sequence[Distribution]) -> Distribution:
-        by = self.shards_by(lie)[0]
+    def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
+        by = self.shards_by(distributions)[0]
         if self.how == "full":
             return None
         if by is not None and self.how == "inner" and not self.replicated:
-            shown = map(self.right_names().__getitem__, self.right_keys)
-            pairs = dict(zip(self.left_keys, shown, strict=True))
+            right_names = map(self.right_names().__getitem__, self.right_keys)
+            pairs = dict(zip(self.left_keys, right_names, strict=True))
             return tuple(names | {pairs[n] for n in names if n in pairs} for names in by)
         return by
 
@@ -104,7 +105,7 @@ class Join(Node):
             yield StateItems(self.left, self.left_keys, value=8)
 
     def gives_pairs(self) -> bool:
-        """Whether it gives rows of both sides together."""
+        """Whether its rows have the columns of both sides."""
         return self.how in ("inner", "left", "full", "single")
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
@@ -119,25 +120,25 @@ class Join(Node):
             touched(right.changes, of_right.distinct(self.right_keys)),
         )
         reads = writes = 0.0
-        given = left.times(partners[0])
+        output = left.times(partners[0])
         if self.gives_pairs():
             reads += keys[0] * max(1.0, partners[0]) + copies * keys[1] * max(1.0, partners[1])
             writes += copies * right.rows
-            given = given.with_rows_of(right.times(partners[1]))
+            output = output.with_rows_of(right.times(partners[1]))
         writes += left.rows
         if self.how != "inner":
             reads += keys[0] + copies * keys[1]
             writes += copies * keys[1]
-            turned = self._turned(right, keys[1], of_left, of_right)
-            reads += turned
-            given = given if self.gives_pairs() else given.with_rows_of(Flow(turned, turned))
-        return Flow(given.rows, given.changes, left.rows + copies * right.rows, reads, writes)
+            turning = self._turning(right, keys[1], of_left, of_right)
+            reads += turning
+            output = output if self.gives_pairs() else output.with_rows_of(Flow(turning, turning))
+        return Flow(output.rows, output.changes, left.rows + copies * right.rows, reads, writes)
 
-    def _turned(self, right: Flow, keys: float, of_left: Rows, of_right: Rows) -> float:
+    def _turning(self, right: Flow, keys: float, of_left: Rows, of_right: Rows) -> float:
         """Rows of the left that get their first partner, or lose their last."""
         of_key = of_right.rows / of_right.distinct(self.right_keys)
-        alone = max(0.0, 2 - right.each) / max(of_key, 1.0)
-        return keys * alone * of_left.rows / of_left.distinct(self.left_keys)
+        share_of_only_partners = max(0.0, 2 - right.each) / max(of_key, 1.0)
+        return keys * share_of_only_partners * of_left.rows / of_left.distinct(self.left_keys)
 
 
 def _present(node: Node, key: Key) -> bool:

@@ -1,4 +1,4 @@
-"""Rows by the order of their values: those that pass a threshold, and the first ones."""
+"""Nodes that order values: rows that pass a threshold, and the first rows."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Threshold(Node):
     def is_empty_of_nothing(self) -> bool:
         return True
 
-    def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
-        return (as_it_lies(self.input.columns, lie[0]), None)
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        return (as_it_lies(self.input.columns, distributions[0]), None)
 
     def expected_rows(self, below: Sequence[Rows]) -> float:
         equal = self.comparison == "="
@@ -74,8 +74,8 @@ class Order:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TopK(Node):
-    """The first rows in an order, after `offset` others; between rows that are equal in it, their
-    bytes decide. From a `growing` input no row ever goes."""
+    """The first rows in an order, after `offset` others; the bytes of rows break ties. From a
+    `growing` input no row ever goes."""
 
     kind = "top-k"
     is_operator = True
@@ -109,5 +109,5 @@ class TopK(Node):
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
         all_rows, rows = rows_of(self.input).rows, below[0].rows
         reads = 2 * min(self.limit + self.offset + 1, all_rows)
-        shown = 2 * min(self.limit, all_rows)
-        return Flow(shown, shown / 2, rows, reads, rows)
+        output = 2 * min(self.limit, all_rows)
+        return Flow(output, output / 2, rows, reads, rows)

@@ -1,4 +1,4 @@
-"""What the engine computes row by row, without state."""
+"""Nodes that the engine computes row by row, without state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everview.plan.sizes import Flow, RowsOf
 @dataclass(frozen=True, eq=False, repr=False)
 class Filter(Node):
     kind = "filter"
-    expressed = "condition"
+    expression_field = "condition"
     passes_rows = True
     input: Node
     condition: Tree
@@ -22,8 +22,8 @@ class Filter(Node):
     def label(self) -> str:
         return f"filter {readable(self.condition)}"
 
-    def distribution(self, lie: Sequence[Distribution]) -> Distribution:
-        return lie[0]
+    def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
+        return distributions[0]
 
     def only_grows(self) -> bool:
         return True
@@ -34,28 +34,31 @@ class Filter(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Project(Node):
-    """`expressions[i]` makes `columns[i]`."""
+    """`expressions[i]` computes `columns[i]`."""
 
     kind = "project"
-    expressed = "expressions"
+    expression_field = "expressions"
     input: Node
     expressions: tuple[Tree, ...]
 
     def label(self) -> str:
-        made = zip(self.expressions, self.names(), strict=True)
-        shown = ((readable(tree), "" if column_of(tree) == name else name) for tree, name in made)
-        return f"project {', '.join(f'{text} AS {name}' if name else text for text, name in shown)}"
+        pairs = zip(self.expressions, self.names(), strict=True)
+        texts = (
+            readable(tree) if column_of(tree) == name else f"{readable(tree)} AS {name}"
+            for tree, name in pairs
+        )
+        return f"project {', '.join(texts)}"
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
         return renamed(keys[0], dict(reversed(self._passing())))
 
-    def distribution(self, lie: Sequence[Distribution]) -> Distribution:
-        return renamed_places(self._passing(), lie[0])
+    def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
+        return renamed_places(self._passing(), distributions[0])
 
     def _passing(self) -> list[tuple[str, str]]:
         """The columns of the input that it passes on: their names there, and here."""
-        made = zip(map(column_of, self.expressions), self.names(), strict=True)
-        return [(old, name) for old, name in made if old is not None]
+        pairs = zip(map(column_of, self.expressions), self.names(), strict=True)
+        return [(old, name) for old, name in pairs if old is not None]
 
     def only_grows(self) -> bool:
         return True
@@ -66,20 +69,20 @@ class Project(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Generate(Node):
-    """Several rows, or none, of each: the columns `kept`, then those that a generator gives."""
+    """Several rows, or none, for each row: the columns `kept`, then those of a generator."""
 
     kind = "generate"
-    expressed = "generator"
+    expression_field = "generator"
     input: Node
     kept: tuple[str, ...]
     generator: Tree
 
     def label(self) -> str:
-        made = ", ".join(self.names()[len(self.kept) :])
-        return f"generate {readable(self.generator)} AS {made}"
+        generated = ", ".join(self.names()[len(self.kept) :])
+        return f"generate {readable(self.generator)} AS {generated}"
 
-    def distribution(self, lie: Sequence[Distribution]) -> Distribution:
-        return renamed_places([(name, name) for name in self.kept], lie[0])
+    def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
+        return renamed_places([(name, name) for name in self.kept], distributions[0])
 
     def only_grows(self) -> bool:
         return True

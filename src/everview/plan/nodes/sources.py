@@ -13,8 +13,8 @@ from everview.plan.sizes import Flow, RowsOf
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Source(Node):
-    """Changes of those rows of a table for which all conditions `where` hold; `read[i]` is the
-    table's name of `columns[i]`."""
+    """Changes of the rows of a table for which all conditions `where` hold; `read[i]` is the name
+    of `columns[i]` in the table."""
 
     kind = "source"
     table: str
@@ -35,22 +35,22 @@ class Source(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Refresh(Node):
-    """What the engine computes of a whole query over whole tables, whenever one of them changes."""
+    """A query over whole tables, which the engine computes anew whenever one of them changes."""
 
     kind = "refresh"
-    expressed = "query"
+    expression_field = "query"
     sources: tuple[Source, ...]
     query: Tree
 
     def label(self) -> str:
-        return f"refresh: the whole query over {', '.join(one.table for one in self.sources)}"
+        return f"refresh: the whole query over {', '.join(source.table for source in self.sources)}"
 
     def own_tables(self) -> set[str]:
-        return {one.table for one in self.sources}
+        return {source.table for source in self.sources}
 
     def maintenance(self) -> str:
         return IN_FULL
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
-        given = rows_of(self).rows
-        return Flow(given, given)
+        rows = rows_of(self).rows
+        return Flow(rows, rows)

@@ -1,4 +1,4 @@
-"""What the engine computes anew for the groups that a change touched, in three steps."""
+"""Three nodes with which the engine recomputes the groups that a change touches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everview.plan.statistics import touched
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Touched(Node):
-    """All rows of those groups of which a row changed."""
+    """All rows of the groups in which a row changed."""
 
     kind = "touched"
     is_operator = True
@@ -32,17 +32,17 @@ class Touched(Node):
     def has_row_of_nothing(self) -> bool:
         return not self.groups
 
-    def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
-        return (keyed(self.input.columns, lie[0], self.groups),)
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        return (keyed(self.input.columns, distributions[0], self.groups),)
 
-    def distribution(self, lie: Sequence[Distribution]) -> Distribution:
+    def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
         return None
 
     def state_items(self) -> Iterator[StateItems]:
         yield StateItems(self.input, self.groups, tuple(self.names()), in_key=True)
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
-        """All rows of the groups touched."""
+        """All rows of the touched groups."""
         (delta,), of_input = below, rows_of(self.input)
         groups = of_input.distinct(self.groups) if self.groups else 1.0
         hit = touched(delta.changes, groups)
@@ -52,11 +52,11 @@ class Touched(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recompute(Node):
-    """What the engine computes from the rows of whole groups: rows of theirs with more columns,
-    or one row of each."""
+    """Rows that the engine computes from whole groups: their own rows with more columns, or one row
+    for each group."""
 
     kind = "recompute"
-    expressed = "expressions"
+    expression_field = "expressions"
     input: Touched
     expressions: tuple[Tree, ...]
     rows_stay: bool
@@ -78,7 +78,7 @@ class Recompute(Node):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replace(Node):
-    """The difference between what is computed for groups now and what was before.
+    """The difference between the rows computed for groups now and those before.
 
     With `always`, the one group of all rows has a row even when it has none.
     """
@@ -98,13 +98,13 @@ class Replace(Node):
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
         return keys[0]
 
-    def shards_by(self, lie: Sequence[Distribution]) -> tuple[Distribution, ...]:
-        return (keyed(self.input.columns, lie[0], self.groups),)
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        return (keyed(self.input.columns, distributions[0], self.groups),)
 
     def state_items(self) -> Iterator[StateItems]:
         yield StateItems(self, self.groups, tuple(self.names()))
 
     def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
-        """Of what is computed from touched groups, what may differ."""
+        """All rows of touched groups, as each may differ."""
         rows = below[0].rows
         return Flow(rows, below[0].changes, rows, rows, rows)

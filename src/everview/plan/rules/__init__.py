@@ -1,4 +1,4 @@
-"""Rules that make a plan cheaper and leave its rows as they are; applied in this order."""
+"""Rules that make a plan cheaper and leave its rows as they are, in the order of their use."""
 
 from everview.plan.facts import Facts
 from everview.plan.nodes import Node

@@ -1,4 +1,4 @@
-"""A left join whose right side has one match at most keeps no counts of matches beside them."""
+"""A left join whose right side has one match at most stores no counts of matches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""DISTINCT of an argument that has no value twice in a group says nothing: without it an aggregate
-needs not keep the values."""
+"""Drops DISTINCT if no group has a value of the argument twice: without it, an aggregate need not
+store the values."""
 
 from __future__ import annotations
 

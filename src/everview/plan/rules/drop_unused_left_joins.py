@@ -1,5 +1,4 @@
-"""A left join whose right side has one match at most, and of which no column is used, leaves its
-left side as it is."""
+"""Drops a left join if its right side has one match at most and none of its columns is used."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def drop_unused_left_joins(plan: Node, facts: Facts) -> Node:
 
 
 def _needed(node: Node, used: set[str], facts: Facts) -> Node:
-    """What is needed of a node of which only some columns are used."""
+    """The node without unused left joins; only the columns `used` are needed."""
     if isinstance(node, Filter):
         below = _needed(node.input, used | columns_of(node.condition), facts)
         return replace(node, input=below, columns=below.columns)

@@ -1,5 +1,5 @@
-"""What never has rows, as a condition of it is never true or it has no place for any, is a constant
-without rows; and what only such inputs make needless is not there: neither work nor state."""
+"""Replaces nodes that never have rows, since a condition is never true or a LIMIT is 0, by
+constants without rows, and drops nodes that only such inputs make needless."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from everview.plan.nodes import (
 )
 from everview.schema import Column, sql_name
 
-# as Catalyst leaves conditions that fold
+# the forms in which Catalyst leaves conditions that are never true
 _NEVER = ("false", "NULL", "CAST(NULL AS BOOLEAN)")
 
 
@@ -34,7 +34,7 @@ def fold_what_is_empty(plan: Node, facts: Facts) -> Node:
 
 
 def _is_folded(node: Node) -> bool:
-    """Whether a node has no rows, as its inputs have none or it lets none through."""
+    """Whether a node never has rows, as its inputs have none or none passes it."""
     if isinstance(node, Filter) and _is_never(node.condition):
         return True
     if isinstance(node, TopK) and node.limit == 0:
@@ -64,7 +64,7 @@ def _union(node: Union) -> Node:
         return node
     if len(parts) > 1:
         return Union(node.columns, parts)
-    return _shown(node, parts[0]) if parts else _nothing(node.columns)
+    return _replaced_by(node, parts[0]) if parts else _nothing(node.columns)
 
 
 def _join(node: Join) -> Node:
@@ -72,19 +72,21 @@ def _join(node: Join) -> Node:
     if _is_empty(node.left):
         if node.how != "full" or _is_empty(node.right):
             return _nothing(node.columns)
-        return _shown(node, node.right, (*_nulls(node.columns[:of_left]), *_names(node.right)))
+        return _replaced_by(
+            node, node.right, (*_nulls(node.columns[:of_left]), *_names(node.right))
+        )
     if not _is_empty(node.right):
         return node
     if node.how in ("inner", "semi"):
         return _nothing(node.columns)
     if node.how == "anti":
-        return _shown(node, node.left)
+        return _replaced_by(node, node.left)
     added = (boolean(False),) if node.how == "existence" else _nulls(node.columns[of_left:])
-    return _shown(node, node.left, (*_names(node.left), *added))
+    return _replaced_by(node, node.left, (*_names(node.left), *added))
 
 
-def _shown(node: Node, below: Node, trees: tuple[Tree, ...] | None = None) -> Node:
-    """What is left of a node, with its names: an input of it."""
+def _replaced_by(node: Node, below: Node, trees: tuple[Tree, ...] | None = None) -> Node:
+    """The input that takes the place of a node, with the node's names."""
     if trees is None and below.names() == node.names():
         return below
     return Project(node.columns, below, trees or _names(below))

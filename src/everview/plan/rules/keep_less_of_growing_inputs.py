@@ -1,5 +1,5 @@
-"""Where no row ever goes, since all tables below are append-only, of values only the least or
-greatest are kept, and of rows in an order only the first."""
+"""If no row ever goes, since all tables below are append-only, aggregates store only the least or
+greatest values, and ORDER BY with LIMIT only the first rows."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def _can_keep_less(node: Aggregate) -> bool:
 def _grows(node: Node, facts: Facts) -> bool:
     if isinstance(node, Source):
         return facts.is_append_only(node.table)
-    return node.only_grows() and all(_grows(one, facts) for one in node.inputs())
+    return node.only_grows() and all(_grows(input_node, facts) for input_node in node.inputs())

@@ -1,9 +1,9 @@
-"""Choose the order of inner joins by what tables change, so that rows which change often pass few
-joins, and what is kept between joins is small.
+"""Choose the order of inner joins by how tables change, so that rows which change often pass few
+joins, and the state between joins is small.
 
 Catalyst's order stays unless another one is clearly cheaper, in seconds for the changes and bytes
-of state together. What is known of two relations is measured; of three or more, thought to follow
-from that. Joins whose state another view keeps already cost nothing.
+of state together. Joins of two relations are measured; joins of more are computed from these. Joins
+whose state another view has stored already cost nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from everview.plan.rules.keep_needed_columns import keep_needed_columns
 from everview.schema import Column
 
 BETTER = 1.3  # times cheaper another order must be
-MOST = 8  # relations in a tree of joins; the orders of more are too many to look at
+MOST = 8  # relations in a tree of joins; more have too many orders to try
 _ITEM = 24  # bytes that a row of state takes beside its columns
 Place = tuple[int, str]  # a relation, and a column of it
 Tree = int | tuple["Tree", "Tree"]
@@ -35,16 +35,18 @@ def order_joins(plan: Node, facts: Facts) -> Node:
 
 def _ordered(node: Node, facts: Facts, costs: Costs) -> Node:
     if not _is_tree(node):
-        return node.with_inputs(lambda one: _ordered(one, facts, costs))
+        return node.with_inputs(lambda below: _ordered(below, facts, costs))
     joins = _Joins.of(node)
-    relations = [_ordered(one, facts, costs) for one in joins.relations]
-    known = all(table in facts.tables for one in joins.relations for table in one.tables())
+    relations = [_ordered(relation, facts, costs) for relation in joins.relations]
+    known = all(
+        table in facts.tables for relation in joins.relations for table in relation.tables()
+    )
     if known and 2 < len(relations) <= MOST:
         best = _Search(joins, costs).best()
         if best is not None:
             return joins.rebuilt(best, relations)
-    given = dict(zip(joins.relations, relations, strict=True))
-    return _replaced(node, given)
+    replacements = dict(zip(joins.relations, relations, strict=True))
+    return _replaced(node, replacements)
 
 
 def _is_tree(node: Node) -> bool:
@@ -64,19 +66,19 @@ def _is_tree(node: Node) -> bool:
 class _Edge:
     """Two columns that are equal; with `safe` also if both are NULL."""
 
-    one: Place
-    other: Place
+    first: Place
+    second: Place
     safe: bool
 
     def joins(self, left: frozenset[int], right: frozenset[int]) -> bool:
-        ends = self.one[0], self.other[0]
+        ends = self.first[0], self.second[0]
         return (ends[0] in left and ends[1] in right) or (ends[1] in left and ends[0] in right)
 
 
 @dataclass(frozen=True)
 class _Joins:
-    """A tree of inner joins as relations, the columns that are equal, and where the columns come
-    from that it gives."""
+    """A tree of inner joins: its relations, the columns that are equal, and the relation and column
+    from which each column of the tree comes."""
 
     top: Node
     relations: list[Node]
@@ -96,14 +98,18 @@ class _Joins:
                 return {name: (number, name) for name in node.names()}, number
             if isinstance(node, Project):
                 below, tree = flat(node.input)
-                made = zip(node.names(), map(column_of, node.expressions), strict=True)
-                return {name: below[old] for name, old in made if old is not None}, tree
+                pairs = zip(node.names(), map(column_of, node.expressions), strict=True)
+                return {name: below[old] for name, old in pairs if old is not None}, tree
             assert isinstance(node, Join)
-            (left, one), (right, other) = flat(node.left), flat(node.right)
+            (left, left_tree), (right, right_tree) = flat(node.left), flat(node.right)
             keys = zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
-            edges.extend(_Edge(left[mine], right[theirs], safe) for mine, theirs, safe in keys)
-            shown = zip(node.names()[len(node.left.columns) :], node.right.names(), strict=True)
-            return {**left, **{name: right[own] for name, own in shown}}, (one, other)
+            edges.extend(
+                _Edge(left[left_key], right[right_key], safe) for left_key, right_key, safe in keys
+            )
+            right_names = node.names()[len(node.left.columns) :]
+            own_names = dict(zip(right_names, node.right.names(), strict=True))
+            columns = {**left, **{name: right[own] for name, own in own_names.items()}}
+            return columns, (left_tree, right_tree)
 
         columns, tree = flat(top)
         return cls(top, relations, edges, columns, tree)
@@ -119,11 +125,13 @@ class _Joins:
         if isinstance(tree, int):
             node = relations[tree]
             return node, {name: (tree, name) for name in node.names()}
-        (left, mine), (right, theirs) = (self._built(one, relations) for one in tree)
-        shown = _free_names(right.columns, set(mine))
-        places = {**mine, **{new: theirs[old.name] for old, new in shown}}
-        columns = (*left.columns, *(replace(old, name=new) for old, new in shown))
-        names = [{place: name for name, place in side.items()} for side in (mine, theirs)]
+        (left, left_places), (right, right_places) = (self._built(part, relations) for part in tree)
+        renamed = _free_names(right.columns, set(left_places))
+        places = {**left_places, **{new: right_places[old.name] for old, new in renamed}}
+        columns = (*left.columns, *(replace(old, name=new) for old, new in renamed))
+        names = [
+            {place: name for name, place in side.items()} for side in (left_places, right_places)
+        ]
         keys = list(self._keys(*names))
         return (
             Join(
@@ -131,8 +139,8 @@ class _Joins:
                 left,
                 right,
                 "inner",
-                tuple(one for one, _, _ in keys),
-                tuple(other for _, other, _ in keys),
+                tuple(left_key for left_key, _, _ in keys),
+                tuple(right_key for _, right_key, _ in keys),
                 tuple(safe for _, _, safe in keys),
                 False,
             ),
@@ -143,9 +151,9 @@ class _Joins:
         self, left: Mapping[Place, str], right: Mapping[Place, str]
     ) -> Iterator[tuple[str, str, bool]]:
         for edge in self.edges:
-            for one, other in ((edge.one, edge.other), (edge.other, edge.one)):
-                if one in left and other in right:
-                    yield left[one], right[other], edge.safe
+            for left_place, right_place in ((edge.first, edge.second), (edge.second, edge.first)):
+                if left_place in left and right_place in right:
+                    yield left[left_place], right[right_place], edge.safe
 
 
 class _Search:
@@ -162,19 +170,19 @@ class _Search:
     def best(self) -> Tree | None:
         """A clearly cheaper order than Catalyst's; None if there is none."""
         best = self.best_of(self._all)
-        if best is None or self._score(self._kept) <= BETTER * best[0]:
+        if best is None or self._score(self._unshared_cost) <= BETTER * best[0]:
             return None
         return best[1]
 
     @cached_property
     def _units(self) -> tuple[float, float]:
-        """Seconds and bytes of Catalyst's order: what is weighed against each other."""
+        """Seconds and bytes of Catalyst's order: the units in which a score adds up both."""
         seconds, size = self._total(self._joins.tree, shared=False)
         return max(seconds, 1e-12), max(size, 1.0)
 
     @cached_property
-    def _kept(self) -> tuple[float, float]:
-        """Catalyst's order without what other views keep."""
+    def _unshared_cost(self) -> tuple[float, float]:
+        """The cost of Catalyst's order without joins whose state other views have stored."""
         return self._total(self._joins.tree, shared=True)
 
     def _score(self, cost: tuple[float, float]) -> float:
@@ -183,34 +191,34 @@ class _Search:
     def _best_of(self, chosen: frozenset[int]) -> tuple[float, Tree] | None:
         if len(chosen) == 1:
             return 0.0, next(iter(chosen))
-        found: list[tuple[float, int, Tree]] = []
+        candidates: list[tuple[float, int, Tree]] = []
         for left, right in _halves(chosen):
             if not any(edge.joins(left, right) for edge in self._joins.edges):
                 continue
-            one, other = self.best_of(left), self.best_of(right)
-            if one is None or other is None:
+            larger, smaller = self.best_of(left), self.best_of(right)
+            if larger is None or smaller is None:
                 continue
             if self.rows(left) < self.rows(right):
-                one, other = other, one
-            score = one[0] + other[0] + self._score(self._join(left, right))
-            found.append((score, len(found), (one[1], other[1])))
-        return None if not found else (min(found)[0], min(found)[2])
+                larger, smaller = smaller, larger
+            score = larger[0] + smaller[0] + self._score(self._join(left, right))
+            candidates.append((score, len(candidates), (larger[1], smaller[1])))
+        return None if not candidates else (min(candidates)[0], min(candidates)[2])
 
     def _total(self, tree: Tree, shared: bool) -> tuple[float, float]:
         """Seconds and bytes of all joins of a tree."""
         if isinstance(tree, int):
             return 0.0, 0.0
-        parts = [self._total(one, shared) for one in tree]
+        parts = [self._total(part, shared) for part in tree]
         left, right = map(_members, tree)
-        if not (shared and self._is_kept(left | right)):
+        if not (shared and self._is_stored(left | right)):
             parts.append(self._join(left, right))
         return sum(seconds for seconds, _ in parts), sum(size for _, size in parts)
 
-    def _is_kept(self, members: frozenset[int]) -> bool:
-        """Whether another view keeps the join of Catalyst's that gives these relations."""
-        relations = {self._joins.relations[one] for one in members}
+    def _is_stored(self, members: frozenset[int]) -> bool:
+        """Whether another view has stored the state of Catalyst's join of these relations."""
+        relations = {self._joins.relations[member] for member in members}
         return any(
-            node.identity in self._costs.kept and set(_Joins.of(node).relations) == relations
+            node.identity in self._costs.stored and set(_Joins.of(node).relations) == relations
             for node in self._joins.top.walk()
             if isinstance(node, Join) and _is_tree(node)
         )
@@ -220,18 +228,18 @@ class _Search:
         constants, both = self._costs.constants, left | right
         seconds = 0.0
         for side in (left, right):
-            for one in side:
-                given = self._changes[one] * self.rows(side)
-                pairs = self._changes[one] * self.rows(both)
-                seconds += given * (constants.send + constants.row + constants.write)
-                seconds += max(given, pairs) * constants.read
+            for relation in side:
+                rows = self._changes[relation] * self.rows(side)
+                pairs = self._changes[relation] * self.rows(both)
+                seconds += rows * (constants.send + constants.row + constants.write)
+                seconds += max(rows, pairs) * constants.read
         return seconds, sum(self.rows(side) * self._width(side) for side in (left, right))
 
     @cached_property
     def _changes(self) -> list[float]:
         """For each relation, rows of a delta for one of its rows."""
         costs = self._costs
-        found = []
+        changes = []
         for relation, estimate in zip(self._joins.relations, self._estimates, strict=True):
             share = sum(
                 costs.shares[table]
@@ -239,42 +247,46 @@ class _Search:
                 / max(costs.estimates.table_rows(table), 1)
                 for table in sorted(relation.tables())
             )
-            found.append(share if estimate.rows else 0.0)
-        return found
+            changes.append(share if estimate.rows else 0.0)
+        return changes
 
     def _rows(self, chosen: frozenset[int]) -> float:
         rows = 1.0
-        for one in sorted(chosen):
-            rows *= max(self._estimates[one].rows, 1e-6)
-        for one, other in combinations(sorted(chosen), 2):
-            rows *= self._selectivity(one, other)
+        for first in sorted(chosen):
+            rows *= max(self._estimates[first].rows, 1e-6)
+        for first, second in combinations(sorted(chosen), 2):
+            rows *= self._selectivity(first, second)
         return rows
 
-    def _selectivity(self, one: int, other: int) -> float:
-        """The share of pairs of two relations that the columns leave which are equal."""
-        return self._selectivities.get((one, other), 1.0)
+    def _selectivity(self, first: int, second: int) -> float:
+        """The share of pairs of two relations for which the columns of their edges are equal."""
+        return self._selectivities.get((first, second), 1.0)
 
     @cached_property
     def _selectivities(self) -> dict[tuple[int, int], float]:
-        found = {}
-        for one, other in combinations(sorted(self._all), 2):
-            if any(e.joins(frozenset({one}), frozenset({other})) for e in self._joins.edges):
-                pair, _ = self._joins._built((one, other), self._joins.relations)
-                rows = self._estimates[one].rows * self._estimates[other].rows
-                found[one, other] = min(1.0, self._costs.estimates.of(pair).rows / max(rows, 1e-6))
-        return found
+        selectivities = {}
+        for first, second in combinations(sorted(self._all), 2):
+            if any(e.joins(frozenset({first}), frozenset({second})) for e in self._joins.edges):
+                pair, _ = self._joins._built((first, second), self._joins.relations)
+                rows = self._estimates[first].rows * self._estimates[second].rows
+                selectivities[first, second] = min(
+                    1.0, self._costs.estimates.of(pair).rows / max(rows, 1e-6)
+                )
+        return selectivities
 
     def _width(self, chosen: frozenset[int]) -> float:
-        """Bytes of a row of state: of the columns that are given or joined by further up."""
+        """Bytes of a row of state: the columns of the output, and those of joins further up."""
         wanted = {place for place in self._joins.columns.values() if place[0] in chosen}
         for edge in self._joins.edges:
-            ends = [place for place in (edge.one, edge.other) if place[0] in chosen]
+            ends = [place for place in (edge.first, edge.second) if place[0] in chosen]
             wanted |= set(ends) if len(ends) == 1 else set()
-        return _ITEM + sum(self._estimates[one].width([name]) for one, name in sorted(wanted))
+        return _ITEM + sum(
+            self._estimates[relation].width([name]) for relation, name in sorted(wanted)
+        )
 
 
 def _halves(chosen: frozenset[int]) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
-    """All ways to have a set in two parts, each once."""
+    """All ways to split a set in two parts, each once."""
     first, *rest = sorted(chosen)
     for size in range(len(rest)):
         for others in combinations(rest, size):
@@ -288,18 +300,18 @@ def _members(tree: Tree) -> frozenset[int]:
 
 def _free_names(columns: tuple[Column, ...], taken: set[str]) -> list[tuple[Column, str]]:
     """Columns with names that are not taken yet."""
-    found = []
+    renamed = []
     for column in columns:
         name, number = column.name, 1
         while name in taken:
             number += 1
             name = f"{column.name}_{number}"
         taken.add(name)
-        found.append((column, name))
-    return found
+        renamed.append((column, name))
+    return renamed
 
 
-def _replaced(node: Node, given: Mapping[Node, Node]) -> Node:
-    if node in given:
-        return given[node]
-    return node.with_inputs(lambda one: _replaced(one, given))
+def _replaced(node: Node, replacements: Mapping[Node, Node]) -> Node:
+    if node in replacements:
+        return replacements[node]
+    return node.with_inputs(lambda input_node: _replaced(input_node, replacements))

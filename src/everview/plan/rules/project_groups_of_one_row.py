@@ -1,5 +1,5 @@
-"""An aggregate whose groups have one row each, since they contain a key of its input, keeps no
-state: its results are computed from the row."""
+"""Replaces an aggregate whose groups have one row each, since they contain a key of its input, by a
+projection, which needs no state."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def project_groups_of_one_row(plan: Node, facts: Facts) -> Node:
         return plan
     key = unique_key(plan.input, facts.key_of)
     groups = [plan.input.column(name) for name in plan.groups]
-    # of equal floats an aggregate shows one: -0.0 as 0.0
+    # an aggregate has one value for equal floats: 0.0 for -0.0
     if key is None or not set(key) <= set(plan.groups) or any(has_floats(g.type) for g in groups):
         return plan
     outputs = plan.columns[len(groups) :]
-    made = [_of_one(plan, call, c.type) for call, c in zip(plan.calls, outputs, strict=True)]
-    trees = [tree for tree in made if tree is not None]
-    if len(trees) < len(made):
+    results = [_of_one(plan, call, c.type) for call, c in zip(plan.calls, outputs, strict=True)]
+    trees = [tree for tree in results if tree is not None]
+    if len(trees) < len(results):
         return plan
     return Project(plan.columns, plan.input, (*map(Ref, plan.groups), *trees))
 
 
 def _of_one(node: Aggregate, call: Call, arrow: pa.DataType) -> Tree | None:
-    """What a call gives for one row; None if there are no words for it."""
+    """The result of a call for one row; None if SQL can't say it."""
     if call.argument is None:
         return sql("CAST(1 AS BIGINT)")
     value = Ref(call.argument)

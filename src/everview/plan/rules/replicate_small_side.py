@@ -1,8 +1,8 @@
-"""Keep a small right side of a join with every shard of the left: then rows of the left stay where
-they lie, and are neither shuffled by the join's keys nor, perhaps, back again.
+"""Store a small right side of a join in every shard: then rows of the left stay where they lie, and
+need not be shuffled by the join's keys, nor perhaps back again.
 
-A row of the left is in one shard, and every shard has all of the right; so all joins but full ones
-may be made so, and stay right however large the small side becomes.
+A row of the left is in one shard, and every shard has all of the right; so this works for all joins
+but full ones, and stays right however large the small side becomes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def replicate_small_side(plan: Node, facts: Facts) -> Node:
 
 
 def _replicated(node: Node, facts: Facts, costs: Costs) -> Node:
-    node = node.with_inputs(lambda one: _replicated(one, facts, costs))
-    if not isinstance(node, Join) or node.how == "full" or node.identity in costs.kept:
+    node = node.with_inputs(lambda input_node: _replicated(input_node, facts, costs))
+    if not isinstance(node, Join) or node.how == "full" or node.identity in costs.stored:
         return node
     by = shards_by(node)[0]
     moves = distribution(node.left) is not None and not lies(node.left, by)
@@ -41,7 +41,7 @@ def _replicated(node: Node, facts: Facts, costs: Costs) -> Node:
 
 
 def _table(node: Node) -> str | None:
-    """The table of which a node gives rows, one for each at most."""
+    """The table from whose rows a node computes one row each, or none."""
     while isinstance(node, Filter | Project):
         node = node.input
     return node.table if isinstance(node, Source) else None
