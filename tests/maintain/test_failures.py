@@ -46,34 +46,48 @@ def number(db: ev.Database) -> int:
     return int(row["n"])
 
 
+OVERFLOW = "java.lang.ArithmeticException: long overflow, on the row id = 2, epoch = "
+MANY = "IF(epoch > 100, 2000000000, 1)"
 FAILING = {
-    "times": (
-        "timestamp_seconds(epoch)",
-        "java.lang.ArithmeticException: long overflow, on the row id = 2, epoch = "
-        "1767225600000000000 of events; correct the row",
-    ),
-    "parsed": (
-        "from_json(text, 'a INT', map('mode', 'FAILFAST'))",
-        "MALFORMED_RECORD_IN_PARSING",
-    ),
+    "times": ("timestamp_seconds(epoch)", OVERFLOW + "1767225600000000000 of events; correct the"),
+    "much": (f"size(array_repeat('x', {MANY}))", "the engine spark has too little memory for this"),
+}
+ALSO_FAILING = {
+    "parsed": ("from_json(text, 'a INT', map('mode', 'FAILFAST'))", "MALFORMED_RECORD_IN_PARSING"),
+    "matched": ("'abc' RLIKE text", "java.util.regex.PatternSyntaxException"),
+    "parts": ("split('abc', text)", "java.util.regex.PatternSyntaxException"),
+    "replaced": ("regexp_replace('abc', text, 'x')", "INVALID_PARAMETER_VALUE.PATTERN"),
+    "long_text": (f"length(repeat(repeat(text, 50000), {MANY}))", "integer overflow"),
+    "shown": ("date_format(TIMESTAMP'2020-01-01', text)", "DATETIME_PATTERN_RECOGNITION"),
+    "zone": ("from_utc_timestamp(TIMESTAMP'2020-01-01', text)", "INVALID_TIMEZONE"),
+    "numbers": ("size(sequence(1L, epoch))", "COLLECTION_SIZE_LIMIT_EXCEEDED"),
+    "link": ("url_decode(concat(text, '%zz'))", "CANNOT_DECODE_URL"),
+    "parsed_number": ("to_number(text, '999')", "INVALID_FORMAT"),
+    "months": ("add_months(DATE'2020-01-01', CAST(epoch % 2147483647 AS INT))", "OVERFLOW"),
+    "span": ("make_dt_interval(CAST(epoch % 2147483647 AS INT))", "INTERVAL_ARITHMETIC_OVERFLOW"),
+    "charset": ("decode(CAST(text AS BINARY), text)", "CHARSET"),
+    "cast": ("CAST(text AS INT)", "CAST_INVALID_INPUT"),
+    "scale": ("CAST(epoch AS DECIMAL(5, 0))", "NUMERIC_VALUE_OUT_OF_RANGE"),
+    "quotient": ("1 DIV (epoch - 1767225600000000000)", "DIVIDE_BY_ZERO"),
 }
 
 
-def test_exceptions_of_spark_without_an_error_class_stop_one_view(
+def test_whatever_a_row_makes_spark_throw_stops_one_view(
     tmp_path: Path, spark: Engine, request: pytest.FixtureRequest
 ) -> None:
-    names = list(FAILING) if request.config.getoption("--long") else ["times"]
+    """Exceptions with and without an error class, and a row for which memory does not suffice."""
+    failing = FAILING | (ALSO_FAILING if request.config.getoption("--long") else {})
     for db in database(tmp_path, spark):
-        for name in names:
-            query = f"SELECT id, {FAILING[name][0]} AS made FROM events"
+        for name, (expression, _) in failing.items():
+            query = f"SELECT id, {expression} AS made FROM events"
             db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
         assert db.maintain().failed == {}
         put(db)
         report = db.maintain()
-        assert (report.epochs, sorted(report.failed)) == (1, sorted(names))
-        for name in names:
-            assert FAILING[name][1] in report.failed[name]
-            assert "the row id = 2, " in report.failed[name]
+        assert (report.epochs, sorted(report.failed)) == (1, sorted(failing))
+        for name, (_, message) in failing.items():
+            assert message in report.failed[name]
+            assert "the row id = 2, " in report.failed[name] or name == "much"
         assert (number(db), db.view("odd").status) == (3, "live")
         db.sql("DELETE FROM events WHERE id = 2")
         db.rebuild("times")

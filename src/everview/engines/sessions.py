@@ -110,7 +110,7 @@ def _gateway(conf: SparkConf, path: Path) -> Any:
 def _local_settings(directory: Path) -> dict[str, str]:
     return {
         # run a task again if, say, its Python worker was killed, as on a cluster
-        "spark.master": "local[*,4]",
+        "spark.master": "local[*,2]",
         # a row may take more memory than there is; its task fails, and Spark must not end with it
         "spark.executor.killOnFatalError.depth": "0",
         "spark.app.name": "everview",

@@ -100,27 +100,23 @@ def _run_or_stop(maintainer: Maintainer, views: list[ViewRecord], step: Step) ->
         tries = 1 if len(views) > 1 else UNKNOWN_TRIES
         states = {i: state for view in views for i, state in view.operators.items()}
         maintainer.run(lambda programs: programs.run(views, step, states), tries)
-    except FAILURES:
+    except (*FAILURES, OutOfMemory):
+        too_large: dict[str, OutOfMemory] = {}
         for view in views:
-            _run_alone_or_stop(maintainer, view, step)
-    except OutOfMemory as error:
-        too_large = [view for view in views if not _fits(maintainer, view, step)]
+            try:
+                _run_alone_or_stop(maintainer, view, step)
+            except OutOfMemory as failure:
+                too_large[view.name] = failure
         if len(too_large) == len(views):
             raise
-        why = why_failed(error.__cause__ or error)
-        name = maintainer.engine.name
-        for view in too_large:
-            what = f"the engine {name} has too little memory for this view alone: {why}"
-            maintainer.stop(view, step, what)
+        for view in views:
+            if error := too_large.get(view.name):
+                maintainer.stop(view, step, _too_large(maintainer, error))
 
 
-def _fits(maintainer: Maintainer, view: ViewRecord, step: Step) -> bool:
-    """Run an epoch for one view; False if memory does not suffice for it."""
-    try:
-        _run_alone_or_stop(maintainer, view, step)
-    except OutOfMemory:
-        return False
-    return True
+def _too_large(maintainer: Maintainer, error: OutOfMemory) -> str:
+    why = why_failed(error.__cause__ or error)
+    return f"the engine {maintainer.engine.name} has too little memory for this view alone: {why}"
 
 
 def _run_alone_or_stop(maintainer: Maintainer, view: ViewRecord, step: Step) -> None:
