@@ -71,7 +71,7 @@ def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
     live = LiveLine()
     with everview.open(db, engine=engine) as database:  # type: ignore[arg-type]
         try:
-            work = _once if once else partial(_follow, every=every)
+            work = _maintain_once if once else partial(_follow, every=every)
             interruptible(lambda: work(database, live, lease), live.finish)
         finally:
             live.end()
@@ -79,7 +79,7 @@ def run(db: str, once: bool, engine: str, every: float, lease: float) -> None:
         sys.exit(INTERRUPTED)
 
 
-def _once(database: everview.Database, live: LiveLine, lease: float) -> None:
+def _maintain_once(database: everview.Database, live: LiveLine, lease: float) -> None:
     if not database.views:
         live.say(NO_VIEWS)
     elif _is_idle(_maintain(database, live, lease)):
@@ -136,10 +136,10 @@ def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
         for name in views or database.views:
             try:
                 if not repair:
-                    different |= not _verified(database, name)
+                    different |= not _verify_view(database, name)
                 elif not _is_sound(database, name):
                     _rebuild(database, name)
-                    different |= not _verified(database, name)
+                    different |= not _verify_view(database, name)
             except NotLoaded as error:
                 if views:
                     raise
@@ -152,7 +152,7 @@ def _is_sound(database: everview.Database, name: str) -> bool:
     if database.view(name).status == "stopped":
         return False
     try:
-        return _verified(database, name)
+        return _verify_view(database, name)
     except Damaged as error:
         click.echo(f"{name}: {error}", err=True)
         return False
@@ -166,7 +166,7 @@ def _rebuild(database: everview.Database, name: str) -> None:
         click.echo(f"view {view} is stopped: {reason}", err=True)
 
 
-def _verified(database: everview.Database, name: str) -> bool:
+def _verify_view(database: everview.Database, name: str) -> bool:
     work = partial(database.verify, name)
     verdict = waiting_for(f"verifying {name} with Spark", work, database.interrupt)
     click.echo(verdict)

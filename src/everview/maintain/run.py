@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from everview.catalog import EPOCH, INTENT, NO_EPOCH, VIEWS, WAITING, Waiting
-from everview.catalog.records import NOTED
+from everview.catalog.records import LOAD_NOTES
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, EverviewError
 from everview.maintain.epochs import run_epochs
@@ -94,7 +94,7 @@ def _reload_doubtful(maintainer: Maintainer) -> None:
     doubtful = {
         key: view.anew()
         for key, view in maintainer.store.catalog.all(VIEWS).items()
-        if view.is_live and view.noted < NOTED
+        if view.is_live and view.load_notes < LOAD_NOTES
     }
     if doubtful:
         maintainer.store.catalog.write(doubtful, maintainer.token)

@@ -60,13 +60,14 @@ class Environment:
 
     `reading` and `writing` give transactions; a write commits when its block ends and aborts when
     it raises. A full map raises lmdb.MapFullError, after which `grow` makes room; `update` does
-    both. With `is_small` the map has its size only when that is needed. Opening one that isn't
-    there, or was cut, raises `Damaged` unless it is to be created. A write to one that was deleted
-    or replaced since it was opened raises `Damaged`, or `DatabaseClosed` if the database was; so
-    does a read, but at once only if the last look was a while ago.
+    both. With `is_small` the map is small at first and grows when needed.
 
-    One that nobody uses may `sleep`, without files, until it is used again. So `dbs` belong to the
-    transactions that are open, and are to be asked for inside them.
+    Opening an environment that is missing or was cut raises `Damaged`, unless it is to be created.
+    If its file was deleted or replaced since it was opened, a write raises `Damaged`, or
+    `DatabaseClosed` if the whole database was; so does a read, but perhaps a while later.
+
+    An environment that nobody uses may `sleep`, without open files, until it is used again. So
+    `dbs` are valid only inside of a transaction.
     """
 
     def __init__(
@@ -285,7 +286,7 @@ class Environment:
                 raise
 
     def _enter(self) -> None:
-        """Count a transaction in, in an environment that is awake."""
+        """Count a transaction that begins; wakes the environment first if it sleeps."""
         while True:
             with self._gate:
                 self._gate.wait_for(lambda: not self._changing)
@@ -312,7 +313,7 @@ class Environment:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """It does not fall asleep inside the block."""
+        """The environment does not fall asleep inside the block."""
         while True:
             with self._gate:
                 if not self._asleep:
@@ -326,7 +327,7 @@ class Environment:
                 self._watches -= 1
 
     def sleep(self) -> None:
-        """Close its files until it is used again; not if it is in use."""
+        """Close its files until it is used again; does nothing if it is in use."""
         if self._gate.acquire(blocking=False):
             try:
                 if not (self._active or self._watches or self._retired or self._asleep):
@@ -361,7 +362,7 @@ class Environment:
                 self._close()
 
     def retire(self) -> None:
-        """Close it when the transactions of this process have ended; its files are gone then."""
+        """Close it when the transactions of this process have ended; its files were deleted."""
         with self._gate:
             self._retired = True
             if not self._active:
@@ -482,9 +483,9 @@ class Environment:
             self.lmdb.close()
 
     def after_fork(self) -> None:
-        """In a child: close it to open it anew, or if it was in use, never touch it again.
+        """In a child: close it to open it anew or, if it was in use, never touch it again.
 
-        Ending a transaction of the parent's, even at exit, would free the parent's reader slot.
+        Ending a transaction of the parent, even at exit, would free the parent's reader slot.
         """
         if not self._active:
             self.lmdb.close()
@@ -512,8 +513,8 @@ def too_many_files(path: str) -> DatabaseError:
 
 # no fork happens while it is held: a child could not close what LMDB is busy with in another thread
 _unforked = threading.RLock()
-# one environment is opened or closed at a time: LMDB for Python knows open ones by the numbers of
-# their files, which a file that was closed, and is gone, has passed on before it is told
+# one environment is opened or closed at a time: LMDB for Python knows open environments by the
+# numbers of their files, and a new file may get the number of a deleted one before LMDB forgets it
 # reentrant, as a store that nobody closed may be collected, and so closed, while another opens
 _doors = threading.RLock()
 

@@ -149,7 +149,7 @@ class EmbeddedReader(Reader):
         return positions
 
     def bytes_of_changes(self, table: str, region: int, after: int, upto: int) -> float:
-        """About how many bytes each of some changes has."""
+        """About how many bytes each of these changes has."""
         open_region = self._region(self._layout(table), region)
         with open_region.environment.reading() as txn:
             return open_region.mean_bytes(txn, after, upto)

@@ -1,7 +1,7 @@
 """The LMDB environments that are open in this process, by path; and the thread that syncs them.
 
-A process may have so many files open. Before it meets that limit, environments that nobody uses are
-closed; who uses one again opens it anew.
+The number of open files of a process is limited. Before it reaches the limit, the registry closes
+environments that nobody uses; the next use opens them again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from everview.stores.embedded import environment as environments
 from everview.stores.embedded.environment import FILES, Environment
 from everview.stores.embedded.files import Home
 
-# beyond so many environments maps begin small, or they would fill what can be mapped
+# with more environments than this, maps begin small, or they would fill the address space
 MANY_MAPS = 1000
 
 

@@ -121,7 +121,7 @@ class Scan:
             batch = layout.batch(layout.rows.decode(*join(values), read), read)
             if places is not None and keys:
                 whole_keys = layout.encode_keys(batch)
-                layout.check_stored(whole_keys, places)
+                layout.check_stored_keys(whole_keys, places)
                 batch = self._ranged(batch.append_column(KEY, whole_keys), long)
         if self.where is not None:
             batch = _one_batch(pa.Table.from_batches([batch]).filter(self.where))
@@ -217,11 +217,11 @@ def fill(stream: Iterator[Any], rows: int, weigh: Callable[[Any], int]) -> list[
     batch: list[Any] = []
     size = 0
     while len(batch) < rows and size < BATCH_BYTES:
-        more = list(islice(stream, min(len(batch) + _STEP, rows - len(batch))))
-        if not more:
+        items = list(islice(stream, min(len(batch) + _STEP, rows - len(batch))))
+        if not items:
             break
-        batch += more
-        size += sum(map(weigh, more))
+        batch += items
+        size += sum(map(weigh, items))
     return batch
 
 

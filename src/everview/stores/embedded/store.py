@@ -67,7 +67,7 @@ ABILITIES = Abilities(
     is_remote=False,
 )
 SMALLEST_MAP = 1 << 16
-_LOOK_SECONDS = 10.0  # between looks whether what is open is still there
+_LOOK_SECONDS = 10.0  # between checks whether open files were deleted
 
 
 class EmbeddedStore(EmbeddedReader, Store):
@@ -113,7 +113,7 @@ class EmbeddedStore(EmbeddedReader, Store):
         environment = self._acquire("catalog", catalog.DATABASES)
         self._open_catalog = EmbeddedCatalog(environment, self.path, self._readonly)
         self._process = os.getpid()
-        # also of a store that nobody closed, the files are
+        # closes the files of a store that nobody closed
         self._let_go = weakref.finalize(self, _release, environment, self._regions)
         self._let_go.atexit = False
 
@@ -149,7 +149,7 @@ class EmbeddedStore(EmbeddedReader, Store):
         return EmbeddedPins(self)
 
     def _check_process(self) -> None:
-        """In a forked child, everything is opened anew."""
+        """Raises if the store was closed; in a forked child, opens everything anew."""
         if self._closed:
             raise DatabaseClosed(f"{self.path} was closed; open it again with everview.open")
         if self._process != os.getpid():
