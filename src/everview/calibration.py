@@ -150,12 +150,12 @@ def _change(
 
 def _constants(measurements: _Measurements, default: Constants) -> Constants:
     """The constants that fit the measurements; one that can't be measured keeps its default."""
-    own, row, read, write = _fit(measurements.operators)
+    own_operator, row, read, write = _fit(measurements.operators)
     epoch, operator, send = _fit(measurements.epochs)
     load, load_operator, load_row, append = _fit(measurements.loads)
     seconds_of = {
         "epoch": epoch,
-        "operator": operator + own,
+        "operator": operator + own_operator,
         "send": send,
         "row": row,
         "read": read,

@@ -266,10 +266,10 @@ def _number(field: pa.Field) -> bool:
 
 
 def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _text(value: str) -> str:
-    doubled = value.replace("'", "''")
-    return f"'{doubled}'"
+    escaped = value.replace("'", "''")
+    return f"'{escaped}'"

@@ -80,10 +80,10 @@ def _findings(case: Case) -> tuple[Finding, ...]:
     strong = _in_order(case)
     weak = Finding(Level.WEAK, True) if strong.holds else _all_valid(case)
     strong = _with_disorder(case, strong, weak.holds is True)
-    return _converged(case), weak, strong, _complete(case)
+    return _convergence(case), weak, strong, _complete(case)
 
 
-def _converged(case: Case) -> Finding:
+def _convergence(case: Case) -> Finding:
     for read in case.last_reads():
         if case.shows(case.timeline.end, [read]):
             continue

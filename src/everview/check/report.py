@@ -23,7 +23,7 @@ def as_text(verdicts: Sequence[Verdict], level: Level) -> str:
     columns: dict[str, list[str]] = {"view": [verdict.view for verdict in verdicts]}
     for each_level in _LEVELS:
         columns[str(each_level)] = [_word(verdict, each_level) for verdict in verdicts]
-    columns["reached"] = [_reached(verdict) for verdict in verdicts]
+    columns["reached"] = [_level_reached(verdict) for verdict in verdicts]
     table = render(pa.table(columns), len(verdicts))
     lines = table.splitlines()[:-1]  # without the count of rows
     for verdict in verdicts:
@@ -35,7 +35,7 @@ def as_document(verdict: Verdict) -> dict[str, Any]:
     """A verdict with all that was found, for JSON."""
     return {
         "view": verdict.view,
-        "reached": _reached(verdict),
+        "reached": _level_reached(verdict),
         "levels": {str(f.level): _finding(f) for f in verdict.findings},
         "records": [
             {"key": list(key), "reached": str(level)} for key, level in verdict.records.items()
@@ -47,7 +47,7 @@ def _word(verdict: Verdict, level: Level) -> str:
     return next((_WORDS[f.holds] for f in verdict.findings if f.level is level), "")
 
 
-def _reached(verdict: Verdict) -> str:
+def _level_reached(verdict: Verdict) -> str:
     return str(verdict.level) if len(verdict.findings) == len(_LEVELS) else ""
 
 

@@ -28,9 +28,9 @@ def init(db: str) -> None:
     Example:
       everview init shop.ev
     """
-    existed = os.path.isdir(db) and _is_database(db)
+    is_old = os.path.isdir(db) and _is_database(db)
     everview.open(db, create=True).close()
-    click.echo(f"{db} is a database already" if existed else f"created {db}")
+    click.echo(f"{db} is a database already" if is_old else f"created {db}")
 
 
 @click.command()

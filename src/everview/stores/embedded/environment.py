@@ -86,10 +86,10 @@ class Environment:
         self.durability = durability
         self.readonly = readonly
         self.holders = 0
-        self.used = time.monotonic()
+        self.last_used = time.monotonic()
         self._keeper = keeper
         self.file = DataFile(home, path)
-        self._look_at = 0.0
+        self._next_look = 0.0
         self._process = os.getpid()
         self._names = names
         self._map_size = map_size
@@ -111,7 +111,7 @@ class Environment:
 
     def _open(self) -> None:
         try:
-            with _doors:
+            with _open_lock:
                 self._prepare_files()
                 self.lmdb = lmdb.open(
                     self.path,
@@ -208,7 +208,7 @@ class Environment:
         try:
             yield txn
         except _BROKEN as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         except lmdb.Error as error:
             raise DatabaseClosed(
                 f"{self.path} was closed or dropped while it was read ({error})"
@@ -230,7 +230,7 @@ class Environment:
         except lmdb.MapFullError:
             raise
         except (*_BROKEN, SystemError) as error:  # the latter where a delete meets a broken page
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         except lmdb.Error as error:
             raise self._failure(error) from error
         finally:
@@ -258,7 +258,7 @@ class Environment:
         while True:
             self._enter()
             try:
-                if write or self.used > self._look_at:
+                if write or self.last_used > self._next_look:
                     self.look()
                 txn = self.lmdb.begin(write=write)
                 if write:
@@ -292,7 +292,7 @@ class Environment:
                 self._gate.wait_for(lambda: not self._changing)
                 if not self._asleep:
                     self._active += 1
-                    self.used = time.monotonic()
+                    self.last_used = time.monotonic()
                     return
             self._keeper.wake(self)
 
@@ -301,7 +301,7 @@ class Environment:
         if self._retired and not self.file.is_homeless:
             raise DatabaseClosed(f"{self.path} was dropped")
         self.file.look()
-        self._look_at = self.used + LOOK_SECONDS
+        self._next_look = self.last_used + LOOK_SECONDS
 
     def _look_inside(self, txn: lmdb.Transaction) -> None:
         """Look after the write may have waited for others; ends the transaction if it raises."""
@@ -370,19 +370,19 @@ class Environment:
 
     def _after_commit(self) -> None:
         is_due = time.monotonic() - self._readers_checked > READER_CHECK_SECONDS
-        if is_due and _unforked.acquire(blocking=False):  # a sync may hold it for long
+        if is_due and _fork_lock.acquire(blocking=False):  # a sync may hold it for long
             try:  # a killed reader would keep its pages from being used again
                 self._readers_checked = time.monotonic()
                 self.lmdb.reader_check()
             finally:
-                _unforked.release()
+                _fork_lock.release()
         if self.durability == "interval":
             now = time.monotonic()
             since = self._unsynced_since = self._unsynced_since or now
             self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
             self._keeper.sync_soon()
 
-    def _damaged(self, error: Exception) -> Damaged:
+    def _damage_error(self, error: Exception) -> Damaged:
         return Damaged(f"{self.path} is damaged: {error}")
 
     def _failure(self, error: lmdb.Error) -> WriteError:
@@ -442,7 +442,7 @@ class Environment:
                 return False
             self._unsynced_since, since = None, self._unsynced_since
             try:
-                with _unforked:
+                with _fork_lock:
                     self._hand_over()
             except (lmdb.Error, OSError) as error:
                 self._unsynced_since = since
@@ -479,7 +479,7 @@ class Environment:
             self._close()
 
     def _close(self) -> None:
-        with _doors:
+        with _open_lock:
             self.lmdb.close()
 
     def after_fork(self) -> None:
@@ -512,17 +512,19 @@ def too_many_files(path: str) -> DatabaseError:
 
 
 # no fork happens while it is held: a child could not close what LMDB is busy with in another thread
-_unforked = threading.RLock()
+_fork_lock = threading.RLock()
 # one environment is opened or closed at a time: LMDB for Python knows open environments by the
 # numbers of their files, and a new file may get the number of a deleted one before LMDB forgets it
 # reentrant, as a store that nobody closed may be collected, and so closed, while another opens
-_doors = threading.RLock()
+_open_lock = threading.RLock()
 
 
 def forget_locks() -> None:
     """In a child that was forked: threads of the parent may hold them."""
-    global _unforked, _doors
-    _unforked, _doors = threading.RLock(), threading.RLock()
+    global _fork_lock, _open_lock
+    _fork_lock, _open_lock = threading.RLock(), threading.RLock()
 
 
-os.register_at_fork(before=lambda: _unforked.acquire(), after_in_parent=lambda: _unforked.release())
+os.register_at_fork(
+    before=lambda: _fork_lock.acquire(), after_in_parent=lambda: _fork_lock.release()
+)

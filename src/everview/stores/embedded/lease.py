@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 0.25
 _LOOK_SECONDS = 0.01
-_SOON_SECONDS = 0.5
+_REPORT_SECONDS = 0.5
 
 
 class EmbeddedLeases(Leases):
@@ -91,7 +91,7 @@ class EmbeddedLeases(Leases):
         self, role: str, seconds: float, waiting: Callable[[str], None], wish: int
     ) -> tuple[int, int]:
         last_beat, since = (0, 0), time.monotonic()
-        soon = since + _SOON_SECONDS
+        report_after = since + _REPORT_SECONDS
         while True:
             token = self.token
             file = _open(self._path(f"{role}.{token}"))
@@ -109,7 +109,7 @@ class EmbeddedLeases(Leases):
                 last_beat, since = (token, beat), time.monotonic()
             elif time.monotonic() - since > seconds:
                 self._raise(token)
-            if time.monotonic() > soon:
+            if time.monotonic() > report_after:
                 waiting(holder)
             time.sleep(_LOOK_SECONDS)
 

@@ -148,12 +148,12 @@ class Region:
         log.append(txn, self._log, self.layout.schema.version, first, before, after)
         txn.put(_LAST, _NUMBER.pack(first + len(keys) - 1), db=self._meta)
 
-    def _refuse(self, row: bytes, changed: bool) -> None:
+    def _refuse(self, row: bytes, is_put: bool) -> None:
         schema, values = self.layout.schema, self._decode([row])[0].as_py()
         key = ", ".join(f"{name} = {values[name]!r}" for name in schema.key)
         raise AppendOnly(
             f"table {schema.name} is append-only: its row with {key} can't be "
-            f"{'changed' if changed else 'deleted'}, and nothing was written. Put rows with new "
+            f"{'changed' if is_put else 'deleted'}, and nothing was written. Put rows with new "
             "keys; for rows that change, create a table without append_only and copy them there"
         )
 
@@ -354,7 +354,7 @@ def in_pieces(items: list[Item]) -> Iterator[list[Item]]:
     yield items[start:]
 
 
-def located(region: Region, stream: Iterator[T]) -> Iterator[T]:
+def with_location(region: Region, stream: Iterator[T]) -> Iterator[T]:
     """The stream; `Damaged` names the region."""
     with locating(region):
         yield from stream

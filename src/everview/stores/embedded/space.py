@@ -71,10 +71,10 @@ def give_back(environment: Environment, lock: Lock) -> Iterator[int]:
     next_page: int | None = 0
     while next_page is not None:
         with pages_of(environment.file.path) as pages:
-            synced = pages.steady(lambda meta: meta.commit)
+            synced_commit = pages.steady(lambda meta: meta.commit)
         sync_file(environment.file.path)
         with lock(), environment.writing():
-            oldest = min([synced, *(commit for _, commit in _readers(environment))])
+            oldest = min([synced_commit, *(commit for _, commit in _readers(environment))])
             with pages_of(environment.file.path, os.O_RDWR) as pages:
                 page_count, next_page = _punch(pages, oldest, next_page, environment.file.path)
         yield page_count

@@ -108,7 +108,7 @@ class EmbeddedStore(EmbeddedReader, Store):
     def _connect(self) -> None:
         """Open the catalog in this process; regions follow when they are used."""
         self._lock = threading.RLock()
-        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._next_look = time.monotonic() + _LOOK_SECONDS
         self._regions: dict[str, Environment] = {}
         environment = self._acquire("catalog", catalog.DATABASES)
         self._open_catalog = EmbeddedCatalog(environment, self.path, self._readonly)
@@ -156,7 +156,7 @@ class EmbeddedStore(EmbeddedReader, Store):
             with registry.lock:
                 if self._process != os.getpid():
                     self._connect()
-        if time.monotonic() > self._look_at:
+        if time.monotonic() > self._next_look:
             self._let_go_of_dropped()
 
     def _layout(self, table: str, to_write: bool = False) -> Layout:
@@ -172,7 +172,7 @@ class EmbeddedStore(EmbeddedReader, Store):
         if not self._lock.acquire(blocking=False):  # one is being opened, which may take long
             return
         try:
-            self._look_at = time.monotonic() + _LOOK_SECONDS
+            self._next_look = time.monotonic() + _LOOK_SECONDS
             for path in [
                 path for path, environment in self._regions.items() if environment.file.is_gone
             ]:
