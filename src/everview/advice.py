@@ -38,7 +38,7 @@ def given_in(place: Place) -> Iterator[None]:
 
 
 def how_to_maintain() -> str:
-    """What loads new views and brings the others up to date."""
+    """How to load new views and bring the others up to date."""
     return _place.maintain
 
 

@@ -1,5 +1,4 @@
-"""What the cost model's constants are on this machine: a small database is loaded and changed, and
-the constants are fitted to what that took."""
+"""The cost model's constants on this machine: measured by loading and changing a small database."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ EPOCHS = ((10, 6), (1_000, 4), (8_000, 3))  # changes, and how often
 LOADS = 2
 _PARTS_CHANGED = 200
 # each with how many operators it has, its rows among them
-_LOADED = {
+_ONLY_LOADED = {
     "SELECT * FROM few": 1,
     "SELECT f.kind, sum(f.amount) AS total FROM few f JOIN parts p ON f.part = p.id GROUP BY 1": 3,
     "SELECT id, amount FROM rows": 1,
 }
-_CHANGED = {
+_ALSO_CHANGED = {
     "SELECT kind, count(*) AS n, sum(amount) AS total FROM rows GROUP BY kind": 2,
     "SELECT p.name, r.kind, sum(r.amount) AS total FROM rows r JOIN parts p ON r.part = p.id "
     "GROUP BY 1, 2": 3,
@@ -45,8 +44,8 @@ _TABLES = {
 
 
 @dataclass
-class _Measured:
-    """What was counted and how long it took: of operators, epochs and loads."""
+class _Measurements:
+    """Counts and the seconds that they took, of operators, epochs and loads."""
 
     operators: list[tuple[list[float], float]] = field(default_factory=list)
     epochs: list[tuple[list[float], float]] = field(default_factory=list)
@@ -54,8 +53,8 @@ class _Measured:
 
 
 def calibrate(db: Database, engine: str, tell: Callable[[str], None]) -> Constants:
-    """Measure an engine's constants in a temporary database, and keep them in this one; `tell` is
-    told of each step."""
+    """Measure an engine's constants in a temporary database, and keep them in this one; `tell` gets
+    a line for each step."""
     import everview
 
     with (
@@ -69,37 +68,37 @@ def calibrate(db: Database, engine: str, tell: Callable[[str], None]) -> Constan
     return constants
 
 
-def _measure(db: Database, tell: Callable[[str], None]) -> _Measured:
+def _measure(db: Database, tell: Callable[[str], None]) -> _Measurements:
     rng = np.random.default_rng(1)
     for name, columns in _TABLES.items():
         db.create_table(name, columns, key="id")
     db.table("few").put(_rows(rng, np.arange(100)))
     db.table("rows").put(_rows(rng, np.arange(ROWS)))
     db.table("parts").put(_parts(rng, np.arange(PARTS)))
-    measured, numbers = _Measured(), count(1)
-    queries = {**_LOADED, **_CHANGED}
+    measurements, numbers = _Measurements(), count(1)
+    queries = {**_ONLY_LOADED, **_ALSO_CHANGED}
     for query, operators in queries.items():
         tell(f"view {next(numbers)} of {len(queries)}: loading it")
-        _load(db, query, operators, measured)
-        if query in _CHANGED:
+        _load(db, query, operators, measurements)
+        if query in _ALSO_CHANGED:
             tell("  changing its tables")
-            _change(db, rng, operators, "JOIN" in query, measured)
+            _change(db, rng, operators, "JOIN" in query, measurements)
         db.sql("DROP VIEW v")
-    return measured
+    return measurements
 
 
-def _load(db: Database, query: str, operators: int, measured: _Measured) -> None:
-    """Several times, of which the quickest counts: the machine may do other things too."""
+def _load(db: Database, query: str, operators: int, measurements: _Measurements) -> None:
+    """Load a view several times; the quickest counts, as the machine may do other things too."""
     loads = []
     for _ in range(LOADS):
         if db.views():
             db.sql("DROP VIEW v")
         db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
-        loads.append(_loaded(db, operators))
-    measured.loads.append(min(loads, key=lambda load: load[1]))
+        loads.append(_measure_load(db, operators))
+    measurements.loads.append(min(loads, key=lambda load: load[1]))
 
 
-def _loaded(db: Database, operators: int) -> tuple[list[float], float]:
+def _measure_load(db: Database, operators: int) -> tuple[list[float], float]:
     start = time.perf_counter()
     db.maintain()
     seconds = time.perf_counter() - start
@@ -108,13 +107,17 @@ def _loaded(db: Database, operators: int) -> tuple[list[float], float]:
     # rows as the model counts them: a load may add rows up before it sends them to an aggregate,
     # so the largest table's are counted once for each operator that they would come to
     tables = [status.rows for status in db.status() if status.name in analysis.changes]
-    read, sent = sum(tables), sum(tables) + max(tables) * (operators > 2)
+    read_rows, sent_rows = sum(tables), sum(tables) + max(tables) * (operators > 2)
     items = db.explain("v", json=True)["state"]["rows"]
-    return [1, operators, read + sent, items], seconds
+    return [1, operators, read_rows + sent_rows, items], seconds
 
 
 def _change(
-    db: Database, rng: np.random.Generator, operators: int, joined: bool, measurements: _Measured
+    db: Database,
+    rng: np.random.Generator,
+    operators: int,
+    joined: bool,
+    measurements: _Measurements,
 ) -> None:
     """Epochs of several sizes; where there is a join, also of the table that has many partners."""
     sizes = [(size, False) for size, times in EPOCHS for _ in range(times)]
@@ -145,14 +148,14 @@ def _change(
         measurements.epochs.append(([1, operators, sent_rows], max(seconds - own_seconds, 1e-4)))
 
 
-def _constants(measurements: _Measured, default: Constants) -> Constants:
-    """The constants that fit; one that is lost in what else the machine did stays as it was."""
-    own, row, read, write = _fitted(measurements.operators)
-    epoch, operator, send = _fitted(measurements.epochs)
-    load, load_operator, load_row, append = _fitted(measurements.loads)
+def _constants(measurements: _Measurements, default: Constants) -> Constants:
+    """The constants that fit the measurements; one that can't be measured keeps its default."""
+    own_operator, row, read, write = _fit(measurements.operators)
+    epoch, operator, send = _fit(measurements.epochs)
+    load, load_operator, load_row, append = _fit(measurements.loads)
     seconds_of = {
         "epoch": epoch,
-        "operator": operator + own,
+        "operator": operator + own_operator,
         "send": send,
         "row": row,
         "read": read,
@@ -166,8 +169,8 @@ def _constants(measurements: _Measured, default: Constants) -> Constants:
     return replace(default, **positive, measured=datetime.now(UTC).date().isoformat())
 
 
-def _fitted(samples: Sequence[tuple[list[float], float]]) -> list[float]:
-    """Seconds for each thing counted, none negative: by least squares of the relative error."""
+def _fit(samples: Sequence[tuple[list[float], float]]) -> list[float]:
+    """Seconds for each count, none negative: by least squares of the relative error."""
     counts = np.array([counts for counts, _ in samples], np.float64)
     seconds = np.array([seconds for _, seconds in samples], np.float64)
     counts /= seconds[:, None]

@@ -1,4 +1,4 @@
-"""What is open until it is closed, and may be used as a block."""
+"""Objects that are open until they are closed, and may be used in a `with` block."""
 
 from __future__ import annotations
 

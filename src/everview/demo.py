@@ -98,14 +98,14 @@ def _follow(
             time.sleep(1.0 if remaining > 1.5 else remaining)
             say(_moment(db, time.monotonic() - start, changing.count - before))
         changing.pause()
-        paused = time.monotonic()
+        pause = time.monotonic()
     end = time.monotonic()
     say(_moment(db, end - start, changing.count - before))
     report = maintainer.report
     say(
         f"\n{report.changes:,} changes in {report.epochs} epochs of "
         f"{report.seconds / max(report.epochs, 1):.1f} s; the views had the last one "
-        f"{end - paused:.1f} s after it was made"
+        f"{end - pause:.1f} s after it was made"
     )
 
 

@@ -141,8 +141,8 @@ def check_visible(kind: str, name: str) -> None:
 
 def quoted(name: str) -> str:
     """The name as an identifier in SQL text."""
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
 
 
 def unquoted(text: str) -> str:
@@ -262,11 +262,11 @@ class TableSchema:
         key = tuple(key)
         return cls(name, columns_of(name, columns), key, **options)
 
-    def with_columns(self, added: Sequence[Column]) -> TableSchema:
+    def with_columns(self, columns: Sequence[Column]) -> TableSchema:
         """The table with more columns at the end; rows that exist have NULL in them."""
-        if not added:
+        if not columns:
             raise InvalidSchema(f"table {self.name}: name at least one column to add")
-        for column in added:
+        for column in columns:
             if self.has(column.name):
                 raise InvalidSchema(
                     f"table {self.name} has a column {column.name} already; it has "
@@ -282,8 +282,8 @@ class TableSchema:
                 f"columns were added to table {self.name} {MAX_VERSIONS - 1:,} times, which is the "
                 "limit; create a new table and copy the rows there"
             )
-        columns = (*self.columns, *added)
-        return replace(self, columns=columns, widths=(*self.widths, len(columns)))
+        all_columns = (*self.columns, *columns)
+        return replace(self, columns=all_columns, widths=(*self.widths, len(all_columns)))
 
     @property
     def version(self) -> int:

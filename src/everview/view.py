@@ -265,7 +265,7 @@ class View:
     def get(self, *key: Any) -> Row | None:
         """The row with that key, or None; `key` says which columns form the key."""
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
-        with _pinned(self._store, [self.name]) as pinned:
+        with _pinned_store(self._store, [self.name]) as pinned:
             return View(pinned, self.name)._row(key)
 
     def _row(self, key: tuple[Any, ...]) -> Row | None:
@@ -323,12 +323,12 @@ def read_together(views: list[View]) -> dict[str, pa.Table]:
     names = [view.name for view in views]
     if not names:
         return {}
-    with _pinned(views[0]._store, names) as pinned:
+    with _pinned_store(views[0]._store, names) as pinned:
         return {name: View(pinned, name)._rows() for name in names}
 
 
 @contextmanager
-def _pinned(store: Reader, views: list[str]) -> Iterator[PinnedStore]:
+def _pinned_store(store: Reader, views: list[str]) -> Iterator[PinnedStore]:
     """The store at one epoch: the pin itself, or a new pin for as long as the block."""
     if isinstance(store, PinnedStore):
         yield store

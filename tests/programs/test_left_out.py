@@ -203,7 +203,7 @@ def test_views_whose_state_may_lack_rows_are_made_anew(pairs: ev.Database, noted
     """Those from before operators noted their end, and from before an end meant all rows."""
     create(pairs, sums="SELECT k2, sum(k1) AS total FROM t GROUP BY k2")
     pairs.maintain()
-    change_record(pairs, "sums", noted=noted)
+    change_record(pairs, "sums", load_notes=noted)
     assert pairs.maintain().loaded == ["sums"]
     assert pairs.maintain().loaded == []
     assert rows(pairs, "sums") == [(0, 3)]

@@ -43,7 +43,7 @@ from everview.errors import (
     UnknownConsumer,
     WriteRejected,
     WrongKey,
-    meant,
+    suggestion,
 )
 from everview.intake import keys_to_arrow
 from everview.operators.base import MemoryState
@@ -627,7 +627,7 @@ class MemoryStore(MemoryReader, Store):
         data = self._tables.get(table.lower())
         if data is None:
             names = self.tables()
-            raise TableNotFound(f"there is no table {table}; {meant(table, names)}")
+            raise TableNotFound(f"there is no table {table}; {suggestion(table, names)}")
         return data
 
     def tables(self) -> list[str]:

@@ -44,7 +44,7 @@ FULL = replace(
     stopped_at=4,
     positions={"t": {0: 2**62, 3: 0}},
     loaded_at=2,
-    noted=True,
+    load_notes=True,
     rebuilding=True,
 )
 RECORDS = {

@@ -65,7 +65,7 @@ def test_who_closes_waits_for_a_sync_that_has_begun(tmp_path: Path) -> None:
         except WriteError as error:
             failed.append(error)
 
-    with environment._unforked:  # held, syncs can't go on
+    with environment._fork_lock:  # held, syncs can't go on
         syncing, closing = Thread(target=sync), Thread(target=db.close)
         syncing.start()
         while region._unsynced_since is not None:

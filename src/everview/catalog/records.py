@@ -15,7 +15,7 @@ from everview.plan.nodes import Node, Order, node_of
 Document = dict[str, Any]
 Positions = Mapping[str, Mapping[int, int]]  # by table and region: the sequence of a change
 NEW, LIVE, STOPPED = "new", "live", "stopped"
-NOTED = 2  # see ViewRecord
+LOAD_NOTES = 2  # the newest version, see ViewRecord
 ROWS = "view"  # stands for the rows of a view among the identities of its operators
 
 
@@ -30,9 +30,9 @@ class Record(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """How far views are, or are to come: `positions` are those of a `time` in µs since 1970.
+    """The positions of all tables at a `time` in µs since 1970, up to which views follow them.
 
-    The epoch that is committed, and the one that was begun (an intent), are such records.
+    The catalog has the committed epoch, and the one that the maintainer works on (the intent).
     """
 
     number: int
@@ -75,8 +75,9 @@ class ViewRecord:
     how many columns they had. `views` are the names of the views it reads, by what its query calls
     them. `states` tells for each operator, by identity, where its state is, and under `ROWS` where
     the view's rows are. `positions` and `stopped_at` are what a stopped view has. `loaded_at` is
-    the epoch it was loaded at. `noted` tells how its operators noted the end of its load: state may
-    lack rows if that is less than `NOTED`. While it is `rebuilding`, it has no rows to read.
+    the epoch it was loaded at. `load_notes` is the version of the notes in which its operators said
+    that their load had ended: below `LOAD_NOTES`, state may lack rows. While it is `rebuilding`, it
+    has no rows to read.
     """
 
     name: str
@@ -96,7 +97,7 @@ class ViewRecord:
     stopped_at: int | None = None
     positions: Positions | None = None
     loaded_at: int = 0
-    noted: int = 0
+    load_notes: int = 0
     rebuilding: bool = False
 
     @cached_property
@@ -109,7 +110,7 @@ class ViewRecord:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether there are rows to read; of a view that was stopped after its load there are."""
+        """Whether there are rows to read; a view that was stopped after its load has them too."""
         return self.is_live or bool(self.stopped_at)
 
     @property
@@ -136,10 +137,10 @@ class ViewRecord:
 
     def live(self, epoch: int) -> ViewRecord:
         """The view once it is loaded."""
-        return replace(self, status=LIVE, noted=NOTED, loaded_at=epoch, rebuilding=False)
+        return replace(self, status=LIVE, load_notes=LOAD_NOTES, loaded_at=epoch, rebuilding=False)
 
     def stopped(self, epoch: int, positions: Positions, error: str) -> ViewRecord:
-        """The view as it was at an epoch, with why it stays there; epoch 0: it was never loaded."""
+        """The view stopped at an epoch, with the reason; epoch 0: it was never loaded."""
         own_positions = {table: p for table, p in positions.items() if table in self.tables}
         return replace(self, status=STOPPED, stopped_at=epoch, positions=own_positions, error=error)
 
@@ -149,7 +150,7 @@ class ViewRecord:
             "stopped_at": self.stopped_at,
             "positions": None if self.positions is None else _positions_to_json(self.positions),
             "loaded_at": self.loaded_at or None,
-            "noted": self.noted or None,
+            "noted": self.load_notes or None,
             "rebuilding": self.rebuilding or None,
         }
         return {
@@ -196,7 +197,7 @@ class ViewRecord:
             stopped_at=document.get("stopped_at"),
             positions=None if positions is None else _positions_from_json(positions),
             loaded_at=document.get("loaded_at", 0),
-            noted=int(document.get("noted", 0)),
+            load_notes=int(document.get("noted", 0)),
             rebuilding=document.get("rebuilding", False),
         )
 
@@ -244,7 +245,7 @@ class _Flat:
 
 @dataclass(frozen=True)
 class Waiting(_Flat):
-    """Why no view can be brought up to date: the engine fails."""
+    """Why the engine fails, so that no view can be brought up to date."""
 
     why: str
 
@@ -272,14 +273,14 @@ class Constants:
 
 @dataclass(frozen=True)
 class Unsynced(_Flat):
-    """The boot of the machine in which state was written that may not be on the device yet."""
+    """The boot of the machine that wrote state which may not be on the device yet."""
 
     boot: str
 
 
 @dataclass(frozen=True)
 class LeaseRecord(_Flat):
-    """How many maintainers took over, and whether what earlier ones may still do is shut out."""
+    """How many maintainers took over, and whether earlier ones are shut out of all state."""
 
     token: int = 1
     fenced: bool = True

@@ -61,7 +61,7 @@ class Case:
         wrong_reads: list[tuple[Read, Cut]] = []
         for name, evaluator in self.evaluators.items():
             view_groups = [(cut, _reads_of(name, reads)) for cut, reads in groups]
-            cuts = [self._of_view(evaluator, cut) for cut, _ in view_groups]
+            cuts = [self._cut_of_view(evaluator, cut) for cut, _ in view_groups]
             for (cut, reads), rows in zip(view_groups, evaluator.rows_at_each(cuts), strict=True):
                 wrong_reads += [
                     (read, cut) for read in reads if any(_differ(evaluator, read, rows))
@@ -84,7 +84,7 @@ class Case:
     def expected_rows_at(self, read: Read, cut: Cut) -> Rows:
         """The rows that a read should show at a cut."""
         evaluator = self.evaluators[read.view.lower()]
-        return evaluator.expected_rows(read, evaluator.at(self._of_view(evaluator, cut)))
+        return evaluator.expected_rows(read, evaluator.at(self._cut_of_view(evaluator, cut)))
 
     def differ(self, read: Read, cut: Cut) -> tuple[Rows, Rows]:
         """The rows that a read lacks of a cut, and that it has too many."""
@@ -176,20 +176,20 @@ class Case:
         history = History(list(writes), list(reads), self.commits)
         definitions = [evaluator.definition for evaluator in self.evaluators.values()]
         cases = [case_of(view, history, self.schemas, self.bound) for view in definitions]
-        return cases[0] if len(cases) == 1 else together(cases)
+        return cases[0] if len(cases) == 1 else joint_case(cases)
 
     def _prepare(self, cuts: list[Cut]) -> None:
         for evaluator in self.evaluators.values():
-            evaluator.prepare([self._of_view(evaluator, cut) for cut in cuts])
+            evaluator.prepare([self._cut_of_view(evaluator, cut) for cut in cuts])
 
     def _same(self, cut: Cut, other: Cut) -> bool:
         return all(
-            evaluator.at(self._of_view(evaluator, cut))
-            == evaluator.at(self._of_view(evaluator, other))
+            evaluator.at(self._cut_of_view(evaluator, cut))
+            == evaluator.at(self._cut_of_view(evaluator, other))
             for evaluator in self.evaluators.values()
         )
 
-    def _of_view(self, evaluator: Evaluator, cut: Cut) -> Cut:
+    def _cut_of_view(self, evaluator: Evaluator, cut: Cut) -> Cut:
         """A cut of this case's timeline as one of the view's own tables."""
         if evaluator.timeline is self.timeline:
             return cut
@@ -209,7 +209,7 @@ def case_of(view: Definition, history: History, schemas: Schemas, bound: int) ->
     return Case(view.name, history, {name: evaluator}, evaluator.timeline, reads, schemas, bound)
 
 
-def together(cases: Sequence[Case]) -> Case:
+def joint_case(cases: Sequence[Case]) -> Case:
     """All views with all reads."""
     history = cases[0].history
     evaluators = {name: e for case in cases for name, e in case.evaluators.items()}

@@ -98,11 +98,11 @@ class SqlEvaluator(Evaluator):
         self._connection.execute(f"CREATE TABLE {_quoted('all ' + table)} AS SELECT * FROM written")
 
     def rows_at_each(self, cuts: Sequence[Cut]) -> Iterator[Rows]:
-        done = 0
-        while done < len(cuts):
-            most = max(1, min(_MOST_CUTS, _MOST_ROWS // (len(self._contents.live) + 1)))
-            some_cuts = cuts[done : done + most]
-            done += len(some_cuts)
+        start = 0
+        while start < len(cuts):
+            most_cuts = max(1, min(_MOST_CUTS, _MOST_ROWS // (len(self._contents.live) + 1)))
+            some_cuts = cuts[start : start + most_cuts]
+            start += len(some_cuts)
             self._load(some_cuts)
             if self._in_one:
                 yield from self._in_one_query(len(some_cuts))
@@ -266,10 +266,10 @@ def _number(field: pa.Field) -> bool:
 
 
 def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _text(value: str) -> str:
-    doubled = value.replace("'", "''")
-    return f"'{doubled}'"
+    escaped = value.replace("'", "''")
+    return f"'{escaped}'"

@@ -96,20 +96,20 @@ class History:
             row = document["row"]
             self.writes.append(
                 Write(
-                    table=_of(str, document, "wrote"),
+                    table=_field(str, document, "wrote"),
                     key=key_of(document["key"]),
                     row=None if row is None else _row(row),
-                    region=_of(int, document, "region"),
-                    sequence=_of(int, document, "sequence"),
+                    region=_field(int, document, "region"),
+                    sequence=_field(int, document, "sequence"),
                     **times,
                 )
             )
         elif "read" in document:
             self.reads.append(
                 Read(
-                    view=_of(str, document, "read"),
-                    rows=tuple(map(_row, _of(list, document, "rows"))),
-                    epoch=None if document.get("epoch") is None else _of(int, document, "epoch"),
+                    view=_field(str, document, "read"),
+                    rows=tuple(map(_row, _field(list, document, "rows"))),
+                    epoch=None if document.get("epoch") is None else _field(int, document, "epoch"),
                     key=None if document.get("key") is None else key_of(document["key"]),
                     reader=str(document.get("reader", "")),
                     **times,
@@ -117,10 +117,10 @@ class History:
             )
         elif "committed" in document:
             positions = {
-                table: {int(region): _of(int, regions, region) for region in regions}
-                for table, regions in _of(dict, document, "positions").items()
+                table: {int(region): _field(int, regions, region) for region in regions}
+                for table, regions in _field(dict, document, "positions").items()
             }
-            self.commits.append(Commit(_of(int, document, "committed"), positions))
+            self.commits.append(Commit(_field(int, document, "committed"), positions))
         else:
             raise ValueError("it is no write, read or commit")
 
@@ -206,7 +206,7 @@ def _documents(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}:{number}", document
 
 
-def _of(kind: type[T], document: Mapping[str, Any], name: str) -> T:
+def _field(kind: type[T], document: Mapping[str, Any], name: str) -> T:
     value = document[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}, not {_KINDS[kind]}")

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from everview.check.case import Case, case_of, together
+from everview.check.case import Case, case_of, joint_case
 from everview.check.duck import schemas_of
 from everview.check.evaluate import Definition
 from everview.check.findings import CheckedRead, Counterexample, Finding, Level, Verdict
@@ -61,7 +61,7 @@ def check_history(
     cases = [case_of(view, history, columns, bound) for view in views]
     verdicts = [_verdict(case, records) for case in cases]
     if len(cases) > 1:
-        verdicts.append(Verdict("all together", (_together(cases, verdicts),)))
+        verdicts.append(Verdict("all together", (_strong_together(cases, verdicts),)))
     return verdicts
 
 
@@ -80,10 +80,10 @@ def _findings(case: Case) -> tuple[Finding, ...]:
     strong = _in_order(case)
     weak = Finding(Level.WEAK, True) if strong.holds else _all_valid(case)
     strong = _with_disorder(case, strong, weak.holds is True)
-    return _converged(case), weak, strong, _complete(case)
+    return _convergence(case), weak, strong, _complete(case)
 
 
-def _converged(case: Case) -> Finding:
+def _convergence(case: Case) -> Finding:
     for read in case.last_reads():
         if case.shows(case.timeline.end, [read]):
             continue
@@ -120,13 +120,13 @@ def _in_order(case: Case) -> Finding:
     return _in_chains(case)
 
 
-def _together(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> Finding:
+def _strong_together(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> Finding:
     """Whether the reads of all views have one state for each epoch, or for a reader one order."""
     outcomes = [verdict.findings[_STRONG].holds for verdict in verdicts]
     if not all(outcomes):
         holds = False if False in outcomes else None
         return Finding(Level.STRONG, holds, "some are not by themselves")
-    case = together(cases)
+    case = joint_case(cases)
     if counterexample := _reads_backwards(case.reads):
         return Finding(Level.STRONG, False, counterexample.reason, counterexample)
     finding = _in_chains(case)

@@ -23,11 +23,11 @@ def as_text(verdicts: Sequence[Verdict], level: Level) -> str:
     columns: dict[str, list[str]] = {"view": [verdict.view for verdict in verdicts]}
     for each_level in _LEVELS:
         columns[str(each_level)] = [_word(verdict, each_level) for verdict in verdicts]
-    columns["reached"] = [_reached(verdict) for verdict in verdicts]
+    columns["reached"] = [_level_reached(verdict) for verdict in verdicts]
     table = render(pa.table(columns), len(verdicts))
     lines = table.splitlines()[:-1]  # without the count of rows
     for verdict in verdicts:
-        lines += _of_verdict(verdict, level)
+        lines += _verdict_lines(verdict, level)
     return "\n".join(lines)
 
 
@@ -35,7 +35,7 @@ def as_document(verdict: Verdict) -> dict[str, Any]:
     """A verdict with all that was found, for JSON."""
     return {
         "view": verdict.view,
-        "reached": _reached(verdict),
+        "reached": _level_reached(verdict),
         "levels": {str(f.level): _finding(f) for f in verdict.findings},
         "records": [
             {"key": list(key), "reached": str(level)} for key, level in verdict.records.items()
@@ -47,17 +47,17 @@ def _word(verdict: Verdict, level: Level) -> str:
     return next((_WORDS[f.holds] for f in verdict.findings if f.level is level), "")
 
 
-def _reached(verdict: Verdict) -> str:
+def _level_reached(verdict: Verdict) -> str:
     return str(verdict.level) if len(verdict.findings) == len(_LEVELS) else ""
 
 
-def _of_verdict(verdict: Verdict, level: Level) -> Iterator[str]:
+def _verdict_lines(verdict: Verdict, level: Level) -> Iterator[str]:
     for finding in verdict.findings:
         if finding.level <= level and not finding.holds:
             yield f"{verdict.view}: {finding.level} is {_WORDS[finding.holds]}: {finding.why}"
     if example := verdict.counterexample(level):
         yield f"the smallest counterexample found: {example.reason}"
-        yield from (f"  {line}" for line in _lines(example))
+        yield from (f"  {line}" for line in _example_lines(example))
     if verdict.records:
         records_at = Counter(verdict.records.values())
         counts = [f"{count:,} {record_level}" for record_level, count in sorted(records_at.items())]
@@ -67,7 +67,7 @@ def _of_verdict(verdict: Verdict, level: Level) -> Iterator[str]:
                 yield f"  {', '.join(map(str, key))}: {record_level}"
 
 
-def _lines(example: Counterexample) -> Iterator[str]:
+def _example_lines(example: Counterexample) -> Iterator[str]:
     for write in example.writes[:_SHOWN]:
         action = "delete" if write.row is None else f"put {_cells(write.row)}"
         yield f"write {write.table} {write.region}/{write.sequence}, key {_key(write)}: {action}"
@@ -76,12 +76,12 @@ def _lines(example: Counterexample) -> Iterator[str]:
     for commit in example.commits:
         yield f"epoch {commit.epoch} committed {_positions(commit.positions)}"
     for checked_read in example.reads:
-        yield from _of_read(checked_read)
+        yield from _read_lines(checked_read)
     if example.hint:
         yield example.hint
 
 
-def _of_read(checked_read: CheckedRead) -> Iterator[str]:
+def _read_lines(checked_read: CheckedRead) -> Iterator[str]:
     read = checked_read.read
     target = read.view if read.key is None else f"{read.view}, key {', '.join(map(str, read.key))}"
     epoch = "" if read.epoch is None else f" at epoch {read.epoch}"
@@ -134,8 +134,8 @@ def _example(example: Counterexample) -> dict[str, Any]:
         "reads": [
             vars(checked_read.read)
             | {
-                "missing": _counted(checked_read.missing),
-                "unexpected": _counted(checked_read.unexpected),
+                "missing": _row_counts(checked_read.missing),
+                "unexpected": _row_counts(checked_read.unexpected),
             }
             for checked_read in example.reads
         ],
@@ -143,5 +143,5 @@ def _example(example: Counterexample) -> dict[str, Any]:
     }
 
 
-def _counted(rows: Rows) -> list[dict[str, Any]]:
+def _row_counts(rows: Rows) -> list[dict[str, Any]]:
     return [{"row": dict(row), "count": count} for row, count in rows.items()]

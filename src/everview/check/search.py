@@ -113,7 +113,7 @@ class Search:
                 lowest.append(cut)
         return lowest
 
-    def _walk(self, starts: list[Cut], ceiling: Cut, closed: list[Cut]) -> Iterator[Cut]:
+    def _walk(self, starts: list[Cut], ceiling: Cut, closed_cuts: list[Cut]) -> Iterator[Cut]:
         """Reachable cuts from the starts up, lower ones first; none at or above a closed cut."""
         pending = [(sum(cut), cut) for cut in starts if below(cut, ceiling)]
         heapq.heapify(pending)
@@ -121,7 +121,7 @@ class Search:
         cut_count = 0
         while pending:
             _, cut = heapq.heappop(pending)
-            if any(below(closed_cut, cut) for closed_cut in closed):
+            if any(below(closed_cut, cut) for closed_cut in closed_cuts):
                 continue
             cut_count += 1
             if cut_count > self._bound:

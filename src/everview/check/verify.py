@@ -62,7 +62,7 @@ def verify(store: Store, spark: Engine, name: str) -> Verdict:
     Raises `NotLoaded` if the view has no rows yet, and what Spark's own evaluation raises.
     """
     view = View(store, name)
-    epoch, positions, rows = _pinned(store, view)
+    epoch, positions, rows = _pinned_rows(store, view)
     inner = _inner(store, view)
     if view.is_open or _has_no_query(view, inner):
         answer = recompute(spark.session, store.address, view.plan, positions)
@@ -114,7 +114,7 @@ def _inner(store: Store, view: View) -> list[tuple[str, View]]:
     return [(alias, inner) for (alias, _), inner in inner_views.items()]
 
 
-def _pinned(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
+def _pinned_rows(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
     """An epoch, the positions it has of the view's tables, and the view's rows as of it."""
     if not view.is_loaded:
         remedy = view.error or f"{how_to_maintain()} loads it"

@@ -67,9 +67,10 @@ def check(
       everview check h --view big="SELECT id FROM items WHERE n > 3"
     """
     history = History.load(*histories)
-    queries = dict(_named("--view", view) for view in views)
+    queries = dict(_split_option("--view", view) for view in views)
     columns = {
-        name: tuple(names.split(",")) for name, names in (_named("--key", key) for key in keys)
+        name: tuple(names.split(","))
+        for name, names in (_split_option("--key", key) for key in keys)
     }
     definitions = [Definition(name, sql, columns.get(name, ())) for name, sql in queries.items()]
     schemas: dict[str, TableSchema] = {}
@@ -78,9 +79,9 @@ def check(
             schemas = {name: database.table(name).schema for name in database.tables}
             definitions += [
                 _definition(database.view(name), columns.get(name))
-                for name in _read(history) & set(database.views) - queries.keys()
+                for name in _views_read(history) & set(database.views) - queries.keys()
             ]
-    if unknown := _read(history) - {definition.name for definition in definitions}:
+    if unknown := _views_read(history) - {definition.name for definition in definitions}:
         name = min(unknown)
         raise InvalidHistory(
             f"the history reads view {name}, but its query is not known; give the query with "
@@ -96,14 +97,14 @@ def check(
     sys.exit(DIVERGES if False in outcomes else UNDECIDED if None in outcomes else 0)
 
 
-def _named(option: str, text: str) -> tuple[str, str]:
+def _split_option(option: str, text: str) -> tuple[str, str]:
     name, separator, rest = text.partition("=")
     if not separator or not name.strip() or not rest.strip():
         raise click.BadParameter(f"{text!r} has no NAME=... in it", param_hint=option)
     return name.strip(), rest.strip()
 
 
-def _read(history: History) -> set[str]:
+def _views_read(history: History) -> set[str]:
     return {read.view for read in history.reads}
 
 

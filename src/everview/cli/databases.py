@@ -28,9 +28,9 @@ def init(db: str) -> None:
     Example:
       everview init shop.ev
     """
-    existed = os.path.isdir(db) and _is_database(db)
+    is_old = os.path.isdir(db) and _is_database(db)
     everview.open(db, create=True).close()
-    click.echo(f"{db} is a database already" if existed else f"created {db}")
+    click.echo(f"{db} is a database already" if is_old else f"created {db}")
 
 
 @click.command()
@@ -59,7 +59,7 @@ def status(db: str, as_json: bool) -> None:
 def show_status(database: everview.Database, as_json: bool = False) -> None:
     """Print tables, views, and what is wrong with them."""
     tables, space, pins = database.status(), database.space(), database.pins()
-    views = [_of_view(database.view(name)) for name in database.views]
+    views = [_view_document(database.view(name)) for name in database.views]
     sync_errors = database.failed_syncs()
     if as_json:
         document = {
@@ -96,7 +96,7 @@ def _yes(value: bool) -> str:
     return "yes" if value else ""
 
 
-def _of_view(view: everview.View) -> dict[str, Any]:
+def _view_document(view: everview.View) -> dict[str, Any]:
     return {
         "name": view.name,
         "status": view.status,

@@ -15,7 +15,7 @@ from everview import advice
 from everview.cli.databases import show_status
 from everview.cli.live import LiveLine, interruptible
 from everview.cli.output import tell
-from everview.cli.statements import beginning, decoded
+from everview.cli.statements import beginning, decode
 from everview.cli.views import ENGINE, NO_VIEWS
 from everview.cli.waiting import waiting_for
 from everview.database import EngineName
@@ -56,7 +56,7 @@ def shell(db: str, engine: EngineName) -> None:
                 f"everview {everview.__version__}, {db}; type help for help, Ctrl-D to leave"
             )
             _converse(session)
-        elif all(session.take(decoded(line)) for line in sys.stdin.buffer):
+        elif all(session.take(decode(line)) for line in sys.stdin.buffer):
             session.run()  # the last semicolon may be missing
 
 
@@ -65,7 +65,7 @@ class Session:
 
     def __init__(self, database: everview.Database) -> None:
         self.database = database
-        self.typed = ""
+        self.pending_text = ""
 
     def take(self, line: str) -> bool:
         """Run the command in a line, or the statements that it completes; False means leave."""
@@ -73,13 +73,13 @@ class Session:
         from everview.sql import is_complete
 
         word = line.strip().rstrip(";").strip().lower()
-        if not self.typed.strip() and word in _LEAVE:
+        if not self.pending_text.strip() and word in _LEAVE:
             return False
-        if not self.typed.strip() and word in _WORDS:
+        if not self.pending_text.strip() and word in _WORDS:
             _WORDS[word](self.database)
             return True
-        self.typed += line
-        if is_complete(self.typed):
+        self.pending_text += line
+        if is_complete(self.pending_text):
             self.run()
         return True
 
@@ -87,7 +87,7 @@ class Session:
         """Run the statements typed so far, up to the first that fails."""
         from everview.sql import split
 
-        script, self.typed = self.typed, ""
+        script, self.pending_text = self.pending_text, ""
         for statement in split(script):
             work = partial(self.database.sql, statement)
             click.echo(waiting_for(beginning(statement), work, self._interrupt))
@@ -101,7 +101,7 @@ class Session:
 def _converse(session: Session) -> None:
     while True:
         try:
-            line = input(MORE if session.typed.strip() else PROMPT)
+            line = input(MORE if session.pending_text.strip() else PROMPT)
             if not session.take(f"{line}\n"):
                 return
         except EOFError:
@@ -110,7 +110,7 @@ def _converse(session: Session) -> None:
         except EverviewError as error:
             tell(f"error[{error.code}]: {error}", error)
         except KeyboardInterrupt as error:
-            session.typed = ""
+            session.pending_text = ""
             click.echo()
             tell("interrupted", error)
 

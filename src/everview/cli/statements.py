@@ -60,13 +60,13 @@ def _script(statements: str | None, file: IO[bytes] | None) -> str:
         return statements
     if file is None and sys.stdin.isatty():
         raise click.UsageError("no STATEMENTS; give them, or --file, or pipe them in")
-    return decoded((file or sys.stdin.buffer).read())
+    return decode((file or sys.stdin.buffer).read())
 
 
-def decoded(read: bytes) -> str:
+def decode(data: bytes) -> str:
     """The text of statements."""
     try:
-        return read.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidSql(f"the statements are not UTF-8 text: {error}") from None
 

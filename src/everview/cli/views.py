@@ -158,10 +158,10 @@ def verify(db: str, views: tuple[str, ...], repair: bool) -> None:
         for name in views or database.views:
             try:
                 if not repair:
-                    different |= not _verified(database, name)
+                    different |= not _verify_view(database, name)
                 elif not _is_sound(database, name):
                     _rebuild(database, name)
-                    different |= not _verified(database, name)
+                    different |= not _verify_view(database, name)
             except NotLoaded as error:
                 if views:
                     raise
@@ -174,7 +174,7 @@ def _is_sound(database: everview.Database, name: str) -> bool:
     if database.view(name).status == "stopped":
         return False
     try:
-        return _verified(database, name)
+        return _verify_view(database, name)
     except Damaged as error:
         click.echo(f"{name}: {error}", err=True)
         return False
@@ -188,7 +188,7 @@ def _rebuild(database: everview.Database, name: str) -> None:
         click.echo(f"view {view} is stopped: {reason}", err=True)
 
 
-def _verified(database: everview.Database, name: str) -> bool:
+def _verify_view(database: everview.Database, name: str) -> bool:
     work = partial(database.verify, name)
     verdict = waiting_for(f"verifying {name} with Spark", work, database.interrupt)
     click.echo(verdict)

@@ -44,7 +44,9 @@ class GroupCodec:
         head = fixed_binary(bitmap, bitmap.shape[1])
         if not arrays:
             return head
-        filled = [self._present(c.name, a) for c, a in zip(self._columns, arrays, strict=True)]
+        filled = [
+            self._without_nulls(c.name, a) for c, a in zip(self._columns, arrays, strict=True)
+        ]
         return pc.binary_join_element_wise(
             head, self._keys.encode(filled), pa.scalar(b"", pa.binary())
         )
@@ -54,7 +56,7 @@ class GroupCodec:
         encoded = encode_key(self._columns, values)
         return encoded and bytes(1 + (len(self._columns) + 7) // 8) + encoded
 
-    def _present(self, name: str, array: pa.Array) -> pa.Array:
+    def _without_nulls(self, name: str, array: pa.Array) -> pa.Array:
         if name in self._nested:
             return self._nested[name].encode(normal(array))
         if array.null_count and is_variable(array.type):

@@ -99,12 +99,12 @@ def _multipliers(count: int) -> npt.NDArray[np.uint64]:
 
 def _encode_column(array: pa.Array) -> pa.BinaryArray:
     if is_variable(array.type):
-        return _terminated(array)
+        return _terminate(array)
     matrix = _ordered_bytes(array)
     return fixed_binary(matrix, matrix.shape[1])
 
 
-def _terminated(array: pa.Array) -> pa.BinaryArray:
+def _terminate(array: pa.Array) -> pa.BinaryArray:
     """Zero bytes escaped as 00 FF, then 00 00: a prefix sorts before what it begins."""
     values = array.cast(pa.binary())
     offsets = offsets_of(values)

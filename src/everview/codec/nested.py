@@ -164,7 +164,7 @@ class _Items:
             return _lists(offsets, valid_of(items), self._variable.encode(items))
         values = np.ascontiguousarray(values_of(items))
         bytes_ = binary_array(values, offsets * values.dtype.itemsize)
-        return _joined(offsets, valid_of(items), bytes_)
+        return _join(offsets, valid_of(items), bytes_)
 
     def decode(self, encoded: pa.BinaryArray) -> tuple[Any, pa.Array]:
         """Where each list begins among all items, and the items."""
@@ -191,7 +191,7 @@ def _lists(offsets: Ints, valid: npt.NDArray[np.bool_], items: pa.BinaryArray) -
     """Lists of items that have different lengths."""
     places = offsets_of(items).astype(np.int64)
     ends = (places[1:] - np.repeat(places[offsets[:-1]], np.diff(offsets))).astype(_COUNT)
-    return _joined(
+    return _join(
         offsets,
         valid,
         binary_array(ends, offsets * _COUNT.itemsize),
@@ -199,7 +199,7 @@ def _lists(offsets: Ints, valid: npt.NDArray[np.bool_], items: pa.BinaryArray) -
     )
 
 
-def _joined(offsets: Ints, valid: npt.NDArray[np.bool_], *parts: pa.BinaryArray) -> pa.BinaryArray:
+def _join(offsets: Ints, valid: npt.NDArray[np.bool_], *parts: pa.BinaryArray) -> pa.BinaryArray:
     counts = fixed_binary(np.diff(offsets).astype(_COUNT), _COUNT.itemsize)
     nulls = binary_array((~valid).view(np.uint8), offsets)
     return pc.binary_join_element_wise(counts, nulls, *parts, _EMPTY)

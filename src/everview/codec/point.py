@@ -80,7 +80,7 @@ class PointDecoder:
         nulls = int.from_bytes(row[self._bitmap], "little")
         fixed = self._fixed.unpack_from(row, self._bitmap.stop)
         ends = (0, *fixed[len(self._values) :])
-        decoded: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for i in positions:
             value: Any = None
             if not nulls >> i & 1:
@@ -95,8 +95,8 @@ class PointDecoder:
                     raise
                 except (OverflowError, ValueError) as error:
                     raise _no_value(self._names[i]) from error
-            decoded[self._names[i]] = value
-        return decoded
+            values[self._names[i]] = value
+        return values
 
 
 def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:

@@ -80,8 +80,8 @@ class TableCodec:
         for kind in np.unique(kinds):
             places.append(np.flatnonzero(kinds == kind))
             parts.append(self._read(int(kind), data, starts[places[-1]], columns))
-        back = pa.array(np.argsort(np.concatenate(places)))
-        return [pa.concat_arrays(arrays).take(back) for arrays in zip(*parts, strict=True)]
+        inverse = pa.array(np.argsort(np.concatenate(places)))
+        return [pa.concat_arrays(arrays).take(inverse) for arrays in zip(*parts, strict=True)]
 
     def _read(self, kind: int, data: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]:
         codec = self._codec(kind)

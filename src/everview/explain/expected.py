@@ -40,7 +40,7 @@ def heading(document: Document) -> Iterator[str]:
     estimate = document["estimate"]
     new = estimate["new_state"]
     more = " more" if estimate["state"] != new else ""
-    seconds = readable_seconds(_mixed(estimate["per_1000_changes"].values())["seconds"])
+    seconds = readable_seconds(_mix(estimate["per_1000_changes"].values())["seconds"])
     yield (
         f"expected: {about(new['rows'])} state rows{more}, {readable_bytes(new['bytes'])}; on "
         f"{estimate['engine'].capitalize()} a load of {readable_seconds(estimate['load_seconds'])},"
@@ -81,8 +81,12 @@ def cells(node: Document, shares: dict[str, float]) -> tuple[str, ...]:
     if part is None:
         return ("",) * len(TITLES)
     by_table = part["per_1000_changes"]
-    mixed = _mixed({**costs, "share": shares[table]} for table, costs in by_table.items())
-    return about(part["state"]["rows"]), readable_bytes(part["state"]["bytes"]), *_work(mixed)
+    costs_of_mix = _mix({**costs, "share": shares[table]} for table, costs in by_table.items())
+    return (
+        about(part["state"]["rows"]),
+        readable_bytes(part["state"]["bytes"]),
+        *_work(costs_of_mix),
+    )
 
 
 def totals(estimate: Document) -> list[tuple[str, tuple[str, ...]]]:
@@ -92,11 +96,11 @@ def totals(estimate: Document) -> list[tuple[str, tuple[str, ...]]]:
         (f"1,000 changes of {table}, {costs['share']:.0%} of all", ("", "", *_work(costs)))
         for table, costs in sorted(tables.items(), key=lambda item: -item[1]["share"])
     ]
-    total = ("", "", *_work(_mixed(tables.values())))
+    total = ("", "", *_work(_mix(tables.values())))
     return [*lines, ("1,000 changes of all tables", total)] if len(lines) > 1 else lines
 
 
-def _mixed(tables: Iterable[Document]) -> Document:
+def _mix(tables: Iterable[Document]) -> Document:
     """The costs of changes of all tables, each table with its share of the changes."""
     all_costs = list(tables)
     return {name: sum(costs["share"] * costs[name] for costs in all_costs) for name in _WORK}

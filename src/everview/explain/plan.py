@@ -89,12 +89,12 @@ def _document(
     size: Size,
     shared: Callable[[Node], list[str]],
     documents: dict[str, Document],
-    copied: bool = False,
+    is_copied: bool = False,
 ) -> Document:
     """The document of a node. A part with operators that comes again has no inputs: they are where
     it came first."""
     if node.identity in documents:
-        return {**documents[node.identity], "copied": copied, "again": True, "inputs": []}
+        return {**documents[node.identity], "copied": is_copied, "again": True, "inputs": []}
     is_operator = node.is_operator
     input_placements = shards_by(node) if is_operator else (None,) * len(node.inputs())
     inputs = [
@@ -109,7 +109,7 @@ def _document(
         "round": max((input_["round"] for input_ in inputs), default=1) + shuffles(node),
         "by": _names(by),
         "place": _place(node.inputs()[0], by) if is_operator else None,
-        "copied": copied,
+        "copied": is_copied,
         "again": False,
         "runs": _OPERATOR if is_operator else _STATELESS,
         "maintained": node.maintenance(),

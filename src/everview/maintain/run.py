@@ -12,7 +12,7 @@ import time
 
 from everview.batch import USUAL, Batch
 from everview.catalog import EPOCH, INTENT, NO_EPOCH, VIEWS, WAITING, Waiting
-from everview.catalog.records import NOTED
+from everview.catalog.records import LOAD_NOTES
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, EverviewError
 from everview.maintain.epochs import run_epochs
@@ -96,7 +96,7 @@ def _reload_doubtful(maintainer: Maintainer) -> None:
     doubtful = {
         key: view.anew()
         for key, view in maintainer.store.catalog.all(VIEWS).items()
-        if view.is_live and view.noted < NOTED
+        if view.is_live and view.load_notes < LOAD_NOTES
     }
     if doubtful:
         maintainer.store.catalog.write(doubtful, maintainer.token)

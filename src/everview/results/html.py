@@ -33,21 +33,21 @@ def html_table(rows: pa.Table, total: int) -> str:
     heads = [
         f'<th style="text-align: {_side(field)}">{escape(name)}<br>'
         f'<span style="font-weight: normal; opacity: 0.6">{escape(_type(field))}</span></th>'
-        for name, field in zip(_shown(rows.column_names), rows.schema, strict=True)
+        for name, field in zip(_shorten(rows.column_names), rows.schema, strict=True)
     ]
     columns = [
         [_cell(text, _side(field)) for text in cells_of(column, SHOWN_WIDTH, null=None)]
         for field, column in zip(rows.schema, rows.slice(0, SHOWN_ROWS).columns, strict=True)
     ]
     lines = [f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True)]
-    more = total - len(lines)
-    below = f"… {more:,} more" if more > 0 else count_rows(total)
+    rest = total - len(lines)
+    footer = f"… {rest:,} more" if rest > 0 else count_rows(total)
     head = f"<thead><tr>{''.join(heads)}</tr></thead>"
     body = "\n".join(lines)
-    return f"<table>\n{head}\n<tbody>\n{body}\n</tbody>\n</table>\n<div>{below}</div>"
+    return f"<table>\n{head}\n<tbody>\n{body}\n</tbody>\n</table>\n<div>{footer}</div>"
 
 
-def _shown(names: list[str]) -> list[str]:
+def _shorten(names: list[str]) -> list[str]:
     return [text or "" for text in cells_of(pa.array(names, pa.string()), SHOWN_WIDTH)]
 
 

@@ -127,11 +127,11 @@ class Changes:
         larger.
         """
         shares = shares or {name: len(t.rows) ** (2 / 3) for name, t in self._tables.items()}
-        whole = sum(shares.values())
+        total = sum(shares.values())
         # tables that others refer to come first, so that new rows are referred to at once
         return {
             name: self._change(
-                self._tables[name], self._about(size * shares[name] / whole), mix or Mix()
+                self._tables[name], self._about(size * shares[name] / total), mix or Mix()
             )
             for name in KEYS
             if name in shares
@@ -193,13 +193,13 @@ class Changes:
         live = np.flatnonzero(table.live)
         if not len(live):
             live = np.arange(len(table.rows))
-        slots_drawn = live[self._chance.integers(0, len(live), count)]
+        slots = live[self._chance.integers(0, len(live), count)]
         if self._law == "zipf":
-            slots = len(table.rows)
-            ranks = (slots + 1) ** self._chance.random(count)
-            favourites = ranks.astype(np.int64) * _SPREAD % slots
-            slots_drawn = np.where(table.live[favourites], favourites, slots_drawn)
-        return slots_drawn
+            slot_count = len(table.rows)
+            ranks = (slot_count + 1) ** self._chance.random(count)
+            favourites = ranks.astype(np.int64) * _SPREAD % slot_count
+            slots = np.where(table.live[favourites], favourites, slots)
+        return slots
 
     def _revive(self, table: _Slots, count: int) -> Ints:
         dead = np.flatnonzero(~table.live)
@@ -207,18 +207,18 @@ class Changes:
 
     def _new_keys(self, table: _Slots, key: str, count: int) -> Ints:
         if key in REFERENCES:
-            return self._refer(key, self._draw(self._referred(key), count))
+            return self._refer(key, self._draw(self._target(key), count))
         return np.arange(count) + int(table.keys[key].max()) + 1
 
-    def _referred(self, column: str) -> _Slots:
+    def _target(self, column: str) -> _Slots:
         return self._tables[REFERENCES[column][0]]
 
     def _refer(self, column: str, slots: Ints) -> Ints:
-        keys: Ints = self._referred(column).keys[REFERENCES[column][1]][slots]
+        keys: Ints = self._target(column).keys[REFERENCES[column][1]][slots]
         return keys
 
     def _rows(self, table: _Slots, slots: Ints, new_count: int) -> pa.Table:
-        """The rows to put: as they were given, but for new values here and there.
+        """The rows to put: those of the slots, with new values here and there.
 
         The last `new_count` ones are new altogether and refer to other rows than those they are
         copied from.
@@ -269,23 +269,25 @@ class _Slots:
     Its contents are those of row sources[n] of the rows given, but for new values.
     """
 
-    def __init__(self, key: tuple[str, ...], rows: pa.Table, loaded: bool) -> None:
+    def __init__(self, key: tuple[str, ...], rows: pa.Table, is_live: bool) -> None:
         self.rows = rows.combine_chunks()
         self.keys = {name: rows[name].to_numpy().astype(np.int64) for name in key}
         self.sources = np.arange(len(rows))
-        self.live = np.full(len(rows), loaded)
+        self.live = np.full(len(rows), is_live)
 
     def grow(self, sources: Ints, keys: Mapping[str, Ints]) -> Ints:
-        """New slots, live from when their rows are put; keys that were there are left out."""
+        """New slots, which become live when their rows are put; known keys are left out."""
         if all(key in REFERENCES for key in keys):
-            sources, keys = self._unseen(sources, keys)
+            sources, keys = self._without_known(sources, keys)
         slots = len(self.live) + np.arange(len(sources))
         self.keys = {name: np.append(self.keys[name], new) for name, new in keys.items()}
         self.sources = np.append(self.sources, sources)
         self.live = np.append(self.live, np.zeros(len(sources), np.bool_))
         return slots
 
-    def _unseen(self, sources: Ints, keys: Mapping[str, Ints]) -> tuple[Ints, Mapping[str, Ints]]:
+    def _without_known(
+        self, sources: Ints, keys: Mapping[str, Ints]
+    ) -> tuple[Ints, Mapping[str, Ints]]:
         high, low = (np.append(self.keys[name], new) for name, new in keys.items())
         count = len(self.live)
         first = np.unique(high << 32 | low, return_index=True)[1]

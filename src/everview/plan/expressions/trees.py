@@ -116,7 +116,7 @@ class Lit(Tree):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Tree):
-    """Anything else: SQL with places for arguments, as in `({0} + {1})`. Other braces are double."""
+    """Anything else: SQL with places for arguments, as in `({0} + {1})`. Double other braces."""
 
     kind = "apply"
     form: str

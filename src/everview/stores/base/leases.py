@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-LEASE_SECONDS = 10.0  # without a sign of life, until another takes over
-ASIDE_SECONDS = 0.1  # to step aside for, so that another gets the lease
-WORK, RUN = "MAINTAINER", "RUNNER"  # roles: who runs epochs now, and who does so all the time
+LEASE_SECONDS = 10.0  # without a sign of life of its holder, until another takes over
+ASIDE_SECONDS = 0.1  # for which a holder steps aside, so that another gets the lease
+WORK, RUN = "MAINTAINER", "RUNNER"  # roles: to run epochs now, and to do so all the time
 
 
 class Leases(ABC):

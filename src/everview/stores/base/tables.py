@@ -224,16 +224,16 @@ class TableReader(ABC):
     @abstractmethod
     def positions_at(self, table: str, time: int) -> dict[int, int]:
         """For each region the newest change made at or before a time in µs, as far as the logs
-        tell; a time that is not to come.
+        tell. The time must not be in the future.
 
-        Asked for one time, the positions of several tables are one moment: a change that was
-        acknowledged before another began is before the position if the other is.
+        The positions of several tables for the same time are one moment: if they include a change,
+        they include every change that was acknowledged before it began.
         """
 
     @abstractmethod
     def times_after(self, table: str, after: Mapping[int, int]) -> dict[int, datetime]:
-        """When the first change after the given positions was made, for each region that has one
-        and still has it in its log. A region that is not given counts from its first change."""
+        """When the first change after the positions was made, for each region whose log still has
+        one. A region without a position counts from its first change."""
 
     @abstractmethod
     def changes(
@@ -252,8 +252,8 @@ class TableReader(ABC):
 
     @abstractmethod
     def sample(self, table: str, columns: Sequence[str]) -> pa.Table:
-        """Some rows, spread over the table, of which statistics are made: enough to tell common
-        values from rare ones, and few enough to be read in moments."""
+        """Some rows, spread over the table, for statistics: enough to tell common values from rare
+        ones, and few enough to be read in moments."""
 
     @abstractmethod
     def bytes_of_changes(self, table: str, region: int, after: int, upto: int) -> float:

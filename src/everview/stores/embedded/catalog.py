@@ -119,8 +119,8 @@ class EmbeddedCatalog(Catalog):
             if text is None:
                 raise self._missing(txn, table)
             document = json.loads(text)
-            changed = change(TableSchema.from_json(document["schema"]))
-            self._store(txn, key, document | {"schema": changed.to_json()})
+            schema = change(TableSchema.from_json(document["schema"]))
+            self._store(txn, key, document | {"schema": schema.to_json()})
 
         self.environment.update(store)
         self.environment.sync()

@@ -44,9 +44,9 @@ def compact(store: EmbeddedStore, watch: Watch | None = None) -> Compaction:
     before, after = Space(), Space()
     skipped: dict[str, str] = {}
     parts = list(_parts(store))
-    for done, (path, open_part, lock) in enumerate(parts):
+    for number, (path, open_part, lock) in enumerate(parts):
         if watch:
-            watch(path, done, len(parts))
+            watch(path, number, len(parts))
         try:
             environment = open_part()
             space_before = space_of(environment)

@@ -60,13 +60,14 @@ class Environment:
 
     `reading` and `writing` give transactions; a write commits when its block ends and aborts when
     it raises. A full map raises lmdb.MapFullError, after which `grow` makes room; `update` does
-    both. With `is_small` the map has its size only when that is needed. Opening one that isn't
-    there, or was cut, raises `Damaged` unless it is to be created. A write to one that was deleted
-    or replaced since it was opened raises `Damaged`, or `DatabaseClosed` if the database was; so
-    does a read, but at once only if the last look was a while ago.
+    both. With `is_small` the map is small at first and grows when needed.
 
-    One that nobody uses may `sleep`, without files, until it is used again. So `dbs` belong to the
-    transactions that are open, and are to be asked for inside them.
+    Opening an environment that is missing or was cut raises `Damaged`, unless it is to be created.
+    If its file was deleted or replaced since it was opened, a write raises `Damaged`, or
+    `DatabaseClosed` if the whole database was; so does a read, but perhaps a while later.
+
+    An environment that nobody uses may `sleep`, without open files, until it is used again. So
+    `dbs` are valid only inside of a transaction.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ class Environment:
         self.durability = durability
         self.readonly = readonly
         self.holders = 0
-        self.used = time.monotonic()
+        self.last_used = time.monotonic()
         self._keeper = keeper
         self.file = DataFile(home, path)
-        self._look_at = 0.0
+        self._next_look = 0.0
         self._process = os.getpid()
         self._names = names
         self._map_size = map_size
@@ -110,7 +111,7 @@ class Environment:
 
     def _open(self) -> None:
         try:
-            with _doors:
+            with _open_lock:
                 self._prepare_files()
                 self.lmdb = lmdb.open(
                     self.path,
@@ -207,7 +208,7 @@ class Environment:
         try:
             yield txn
         except _BROKEN as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         except lmdb.Error as error:
             raise DatabaseClosed(
                 f"{self.path} was closed or dropped while it was read ({error})"
@@ -229,7 +230,7 @@ class Environment:
         except lmdb.MapFullError:
             raise
         except (*_BROKEN, SystemError) as error:  # the latter where a delete meets a broken page
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         except lmdb.Error as error:
             raise self._failure(error) from error
         finally:
@@ -257,7 +258,7 @@ class Environment:
         while True:
             self._enter()
             try:
-                if write or self.used > self._look_at:
+                if write or self.last_used > self._next_look:
                     self.look()
                 txn = self.lmdb.begin(write=write)
                 if write:
@@ -285,13 +286,13 @@ class Environment:
                 raise
 
     def _enter(self) -> None:
-        """Count a transaction in, in an environment that is awake."""
+        """Count a transaction that begins; wakes the environment first if it sleeps."""
         while True:
             with self._gate:
                 self._gate.wait_for(lambda: not self._changing)
                 if not self._asleep:
                     self._active += 1
-                    self.used = time.monotonic()
+                    self.last_used = time.monotonic()
                     return
             self._keeper.wake(self)
 
@@ -300,7 +301,7 @@ class Environment:
         if self._retired and not self.file.is_homeless:
             raise DatabaseClosed(f"{self.path} was dropped")
         self.file.look()
-        self._look_at = self.used + LOOK_SECONDS
+        self._next_look = self.last_used + LOOK_SECONDS
 
     def _look_inside(self, txn: lmdb.Transaction) -> None:
         """Look after the write may have waited for others; ends the transaction if it raises."""
@@ -312,7 +313,7 @@ class Environment:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """It does not fall asleep inside the block."""
+        """The environment does not fall asleep inside the block."""
         while True:
             with self._gate:
                 if not self._asleep:
@@ -326,7 +327,7 @@ class Environment:
                 self._watches -= 1
 
     def sleep(self) -> None:
-        """Close its files until it is used again; not if it is in use."""
+        """Close its files until it is used again; does nothing if it is in use."""
         if self._gate.acquire(blocking=False):
             try:
                 if not (self._active or self._watches or self._retired or self._asleep):
@@ -361,7 +362,7 @@ class Environment:
                 self._close()
 
     def retire(self) -> None:
-        """Close it when the transactions of this process have ended; its files are gone then."""
+        """Close it when the transactions of this process have ended; its files were deleted."""
         with self._gate:
             self._retired = True
             if not self._active:
@@ -369,19 +370,19 @@ class Environment:
 
     def _after_commit(self) -> None:
         is_due = time.monotonic() - self._readers_checked > READER_CHECK_SECONDS
-        if is_due and _unforked.acquire(blocking=False):  # a sync may hold it for long
+        if is_due and _fork_lock.acquire(blocking=False):  # a sync may hold it for long
             try:  # a killed reader would keep its pages from being used again
                 self._readers_checked = time.monotonic()
                 self.lmdb.reader_check()
             finally:
-                _unforked.release()
+                _fork_lock.release()
         if self.durability == "interval":
             now = time.monotonic()
             since = self._unsynced_since = self._unsynced_since or now
             self._sync_at = min(now, since + self.patience) + SYNC_SECONDS
             self._keeper.sync_soon()
 
-    def _damaged(self, error: Exception) -> Damaged:
+    def _damage_error(self, error: Exception) -> Damaged:
         return Damaged(f"{self.path} is damaged: {error}")
 
     def _failure(self, error: lmdb.Error) -> WriteError:
@@ -441,7 +442,7 @@ class Environment:
                 return False
             self._unsynced_since, since = None, self._unsynced_since
             try:
-                with _unforked:
+                with _fork_lock:
                     self._hand_over()
             except (lmdb.Error, OSError) as error:
                 self._unsynced_since = since
@@ -478,13 +479,13 @@ class Environment:
             self._close()
 
     def _close(self) -> None:
-        with _doors:
+        with _open_lock:
             self.lmdb.close()
 
     def after_fork(self) -> None:
-        """In a child: close it to open it anew, or if it was in use, never touch it again.
+        """In a child: close it to open it anew or, if it was in use, never touch it again.
 
-        Ending a transaction of the parent's, even at exit, would free the parent's reader slot.
+        Ending a transaction of the parent, even at exit, would free the parent's reader slot.
         """
         if not self._active:
             self.lmdb.close()
@@ -511,17 +512,19 @@ def too_many_files(path: str) -> DatabaseError:
 
 
 # no fork happens while it is held: a child could not close what LMDB is busy with in another thread
-_unforked = threading.RLock()
-# one environment is opened or closed at a time: LMDB for Python knows open ones by the numbers of
-# their files, which a file that was closed, and is gone, has passed on before it is told
+_fork_lock = threading.RLock()
+# one environment is opened or closed at a time: LMDB for Python knows open environments by the
+# numbers of their files, and a new file may get the number of a deleted one before LMDB forgets it
 # reentrant, as a store that nobody closed may be collected, and so closed, while another opens
-_doors = threading.RLock()
+_open_lock = threading.RLock()
 
 
 def forget_locks() -> None:
     """In a child that was forked: threads of the parent may hold them."""
-    global _unforked, _doors
-    _unforked, _doors = threading.RLock(), threading.RLock()
+    global _fork_lock, _open_lock
+    _fork_lock, _open_lock = threading.RLock(), threading.RLock()
 
 
-os.register_at_fork(before=lambda: _unforked.acquire(), after_in_parent=lambda: _unforked.release())
+os.register_at_fork(
+    before=lambda: _fork_lock.acquire(), after_in_parent=lambda: _fork_lock.release()
+)

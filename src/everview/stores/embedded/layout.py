@@ -71,16 +71,16 @@ class Layout:
         order = sorted(range(len(cut_keys)), key=cut_keys.__getitem__)
         return [cut_keys[i] for i in order], np.array(order, np.int64)
 
-    def check_stored(self, keys: pa.BinaryArray, stored: pa.BinaryArray) -> None:
+    def check_stored_keys(self, keys: pa.BinaryArray, stored_keys: pa.BinaryArray) -> None:
         """Raises `Damaged` unless whole keys of rows are those under which the rows are stored."""
-        if self.has_long(stored):
+        if self.has_long(stored_keys):
             keys = pa.array(map(stored_key, keys.to_pylist()), pa.binary())
-        if not keys.equals(stored):
+        if not keys.equals(stored_keys):
             raise Damaged("a row is stored under a key that is not its own")
 
-    def has_long(self, stored: pa.BinaryArray) -> bool:
+    def has_long(self, stored_keys: pa.BinaryArray) -> bool:
         """Whether a stored key is one that was cut."""
-        return self.keys.variable and np.diff(offsets_of(stored)).max(initial=0) == LONGEST
+        return self.keys.variable and np.diff(offsets_of(stored_keys)).max(initial=0) == LONGEST
 
     def current(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns, NULL in those that were added after the rows were made.

@@ -1,10 +1,10 @@
 """The lease: one maintainer of a database at a time.
 
-A token counts the maintainers that took over. For each token and role there is a file; who has
-locked it holds the lease. A process that ends lets go of its lock at once. One that is stopped
-keeps it but no longer beats, which is to touch its file: who has waited for the whole lease
-without seeing a beat raises the token, and locks the next file. Everything that a maintainer
-writes is written with its token, and refused where a newer one is known.
+A token counts the maintainers that took over. For each token and role there is a file; the process
+that has locked it holds the lease. A process that ends lets go of its lock at once. A process that
+is stopped keeps its lock but no longer beats, which is to touch its file: another that has waited
+for the time of the lease without seeing a beat raises the token, and locks the next file. A
+maintainer writes everything with its token, which is refused where a newer one is known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 0.25
 _LOOK_SECONDS = 0.01
-_SOON_SECONDS = 0.5
+_REPORT_SECONDS = 0.5
 
 
 class EmbeddedLeases(Leases):
@@ -66,7 +66,7 @@ class EmbeddedLeases(Leases):
 
     @contextmanager
     def hold_if_free(self, role: str) -> Iterator[int | None]:
-        token = self.token  # without beats: who waits for it takes it after a while
+        token = self.token  # without beats: a process that waits for it takes it after a while
         with _file(self._path(f"{role}.{token}")) as file:
             yield token if _lock(file) and token == self.token else None
 
@@ -85,13 +85,13 @@ class EmbeddedLeases(Leases):
 
     def _wait(self, role: str, seconds: float, waiting: Callable[[str], None]) -> tuple[int, int]:
         with _file(self._wish_path(role)) as wish:
-            return self._wait_asking(role, seconds, waiting, wish)
+            return self._wait_with_wish(role, seconds, waiting, wish)
 
-    def _wait_asking(
+    def _wait_with_wish(
         self, role: str, seconds: float, waiting: Callable[[str], None], wish: int
     ) -> tuple[int, int]:
         last_beat, since = (0, 0), time.monotonic()
-        soon = since + _SOON_SECONDS
+        report_after = since + _REPORT_SECONDS
         while True:
             token = self.token
             file = _open(self._path(f"{role}.{token}"))
@@ -109,12 +109,12 @@ class EmbeddedLeases(Leases):
                 last_beat, since = (token, beat), time.monotonic()
             elif time.monotonic() - since > seconds:
                 self._raise(token)
-            if time.monotonic() > soon:
+            if time.monotonic() > report_after:
                 waiting(holder)
             time.sleep(_LOOK_SECONDS)
 
     def _raise(self, token: int) -> None:
-        """Take the lease from whoever has it, unless another did so already."""
+        """Take the lease from its holder, unless another process did so already."""
         with suppress(Superseded):
             self._catalog.write({LEASE: LeaseRecord(token + 1, False)}, token)
             for role in (WORK, RUN):

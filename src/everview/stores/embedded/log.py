@@ -31,7 +31,7 @@ LOG_FORMAT = 1
 CHUNK_ROWS = 2048
 CHUNK_BYTES = 32 << 20  # of the images in a chunk of more than one change
 READ_BYTES = 16 << 20
-_LOOKS = 16
+_SAMPLES = 16
 _HEADER = struct.Struct("<BBHIQqII")
 _SEQUENCE = struct.Struct(">Q")
 _HEADER_TYPE = np.dtype(
@@ -84,12 +84,12 @@ def _chunks(
 ) -> Iterator[tuple[int, int]]:
     """Where chunks of changes begin and end."""
     ends = np.cumsum(old_lengths, dtype=np.int64) + np.cumsum(new_lengths, dtype=np.int64)
-    start = done = 0
+    start = end_before = 0
     while start < len(ends):
-        fitting = int(np.searchsorted(ends, done + CHUNK_BYTES, side="right"))
-        stop = min(start + CHUNK_ROWS, max(start + 1, fitting))
+        byte_stop = int(np.searchsorted(ends, end_before + CHUNK_BYTES, side="right"))
+        stop = min(start + CHUNK_ROWS, max(start + 1, byte_stop))
         yield start, stop
-        start, done = stop, int(ends[stop - 1])
+        start, end_before = stop, int(ends[stop - 1])
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class Images:
 def image(
     codec: TableCodec, columns: Sequence[int], data: Any, starts: Ints, lengths: npt.NDArray[Any]
 ) -> pa.StructArray:
-    """Rows as a struct array, NULL where the length is 0; rows are trusted to be checked."""
+    """Rows as a struct array, NULL where the length is 0; the caller has checked the rows."""
     is_row = lengths > 0
-    whole = bool(is_row.all())
-    arrays = codec.decode(data, starts if whole else starts[is_row], columns, checked=True)
+    has_all = bool(is_row.all())
+    arrays = codec.decode(data, starts if has_all else starts[is_row], columns, checked=True)
     fields = [pa.field(codec.columns[i].name, codec.columns[i].type) for i in columns]
-    if whole:
+    if has_all:
         return pa.StructArray.from_arrays(arrays, fields=fields)
     places = pa.array(np.cumsum(is_row) - 1, mask=~is_row)
     spread = [array.take(places) for array in arrays]
@@ -175,27 +175,27 @@ def time_of(txn: lmdb.Transaction, db: lmdb._Database, sequence: int) -> int | N
 
 
 def last_at(txn: lmdb.Transaction, db: lmdb._Database, first: int, last: int, at: int) -> int:
-    """The last of the sequences first to last that was made at or before a time in µs; first - 1
-    if none was. What was made in the future was made before the clock was set back."""
+    """The last of the changes first to last that was made at or before a time in µs; first - 1 if
+    none was. A change from the future was made before the clock was set back."""
     cursor, now = txn.cursor(db), time.time_ns() // 1000
     low, high, middle = first - 1, last, last
     while low < high:
         _seek(cursor, middle)
-        _, _, _, count, begins, chunk_time, _, _ = _HEADER.unpack_from(cursor.value())
+        _, _, _, count, chunk_first, chunk_time, _, _ = _HEADER.unpack_from(cursor.value())
         if chunk_time <= at or chunk_time > now:
-            low = begins + count - 1
+            low = chunk_first + count - 1
         else:
-            high = begins - 1
+            high = chunk_first - 1
         middle = (low + high + 1) // 2
     return int(low)
 
 
 def mean_bytes(txn: lmdb.Transaction, db: lmdb._Database, after: int, upto: int) -> float:
-    """How many bytes a change with after < sequence <= upto has, of which there are some: as many
-    as those here and there."""
+    """About how many bytes a change with after < sequence <= upto has: the mean of a few of them,
+    of which there is at least one."""
     cursor = txn.cursor(db)
     sizes = []
-    for sequence in np.linspace(after + 1, upto, min(_LOOKS, upto - after)).astype(int).tolist():
+    for sequence in np.linspace(after + 1, upto, min(_SAMPLES, upto - after)).astype(int).tolist():
         if _seek(cursor, sequence):
             chunk = cursor.value()
             sizes.append(len(chunk) / int.from_bytes(chunk[4:8], "little"))

@@ -11,11 +11,11 @@ from everview.stores.base import Observer, Write
 
 
 class Observers:
-    """Who watches which table, in this process."""
+    """The observers of each table, in this process."""
 
     def __init__(self) -> None:
         self._attached: dict[str, list[Observer]] = {}
-        self._loaded: dict[str, Observer] = {}
+        self._by_name: dict[str, Observer] = {}
 
     def attach(self, table: str, observer: Observer) -> None:
         self._attached.setdefault(table.lower(), []).append(observer)
@@ -31,9 +31,9 @@ class Observers:
 
     def load(self, schema: TableSchema) -> list[Observer]:
         for name in schema.observers:
-            if name not in self._loaded:
-                self._loaded[name] = _load(schema.name, name)
-        return [self._loaded[name] for name in schema.observers]
+            if name not in self._by_name:
+                self._by_name[name] = _load(schema.name, name)
+        return [self._by_name[name] for name in schema.observers]
 
     def forget(self, table: str) -> None:
         self._attached.pop(table.lower(), None)

@@ -1,8 +1,8 @@
 """LMDB's data file, read without LMDB: whether it is whole, and which of its pages are free.
 
-LMDB maps its file, and a process that touches a page behind the file's end is killed. So a file is
-looked at before it is mapped. It may be shorter than its meta pages say: a page that a transaction
-took and let go of is free, and never written. Every other page must lie before the end.
+LMDB maps its file, and a process that touches a page behind the file's end is killed. So the file
+is checked before it is mapped. It may be shorter than its meta pages say: a page that a transaction
+took and gave back is free, and never written. Every other page must lie before the end.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _MAGIC, _VERSION = 0xBEEFC0DE, 1
 _NO_PAGE = (1 << 64) - 1
 _PAGE_SIZES = tuple(1 << bits for bits in range(9, 17))
 _DEEPEST = 32
-_LOOKS = 100
+_MOST_READS = 100
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Meta:
-    """What the newest meta page says: the last page that may be in use, and the commit."""
+    """The newest meta page: the last page that may be in use, the commit, and the trees."""
 
     page_size: int
     last_page: int
@@ -54,7 +54,7 @@ class Pages:
         self.file = file
 
     def meta(self) -> Meta:
-        """The newest meta page; raises `Damaged` if one of the two is none."""
+        """The newest meta page; raises `Damaged` if one of the two is invalid."""
         return self._newest(self._metas())
 
     def _metas(self) -> tuple[bytes, bytes]:
@@ -91,10 +91,10 @@ class Pages:
             try:
                 result = read(self._newest(metas))
             except Damaged:
-                if attempt == _LOOKS or self._metas() == metas:
+                if attempt == _MOST_READS or self._metas() == metas:
                     raise
             else:
-                if attempt == _LOOKS or self._metas() == metas:
+                if attempt == _MOST_READS or self._metas() == metas:
                     break
         return result
 
@@ -128,15 +128,15 @@ class Pages:
         for place in places.tolist():
             if not depth or place + _NODE.size > meta.page_size:
                 raise Damaged(f"page {number:,} of its list of free pages is not what was written")
-            low, high, more, key_size = _NODE.unpack_from(page, place)
+            low, high, node_flags, key_size = _NODE.unpack_from(page, place)
             if flags & _BRANCH:
-                below = low | high << 16 | more << 32
-                yield from self._free_below(meta, below, depth - 1)
+                child = low | high << 16 | node_flags << 32
+                yield from self._free_below(meta, child, depth - 1)
             else:
                 key = place + _NODE.size
                 size, start = low | high << 16, key + key_size
                 commit = int.from_bytes(page[key:start], "little")
-                if more & _LONG:
+                if node_flags & _LONG:
                     place_of_value = int.from_bytes(page[start : start + 8], "little")
                     yield commit, _numbers(self._long(meta, place_of_value, size))
                 else:

@@ -29,7 +29,7 @@ from everview.stores.base import (
 )
 from everview.stores.embedded import sampling
 from everview.stores.embedded.layout import Layout, stored_key
-from everview.stores.embedded.region import Region, in_pieces, located, locating
+from everview.stores.embedded.region import Region, in_pieces, locating, with_location
 from everview.stores.embedded.scan import Scan, merge
 from everview.stores.embedded.writer import split_lookup
 
@@ -75,8 +75,8 @@ class EmbeddedReader(Reader):
                 places.append(_places_of_items(stored_keys, request_places, items))
         rows = pa.Table.from_batches(batches, layout.arrow(positions))
         order = np.concatenate(places)
-        back = np.argsort(order, kind="stable")
-        return rows.take(pa.array(back)), pa.array(order[back])
+        inverse = np.argsort(order, kind="stable")
+        return rows.take(pa.array(inverse)), pa.array(order[inverse])
 
     def get_row(
         self, table: str, key: Any, columns: Sequence[str] | None = None
@@ -149,7 +149,7 @@ class EmbeddedReader(Reader):
         return positions
 
     def bytes_of_changes(self, table: str, region: int, after: int, upto: int) -> float:
-        """About how many bytes each of some changes has."""
+        """About how many bytes each of these changes has."""
         open_region = self._region(self._layout(table), region)
         with open_region.environment.reading() as txn:
             return open_region.mean_bytes(txn, after, upto)
@@ -176,7 +176,9 @@ class EmbeddedReader(Reader):
         open_region, positions = self._region(layout, region), layout.schema.positions(columns)
         schema = change_schema(layout.schema, columns)
         with open_region.environment.reading() as txn:
-            for images in located(open_region, open_region.changes(txn, after, upto, batch_rows)):
+            for images in with_location(
+                open_region, open_region.changes(txn, after, upto, batch_rows)
+            ):
                 arrays = [
                     pa.array(np.full(len(images), region, np.int32)),
                     pa.array(images.sequences),

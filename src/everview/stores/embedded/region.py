@@ -148,12 +148,12 @@ class Region:
         log.append(txn, self._log, self.layout.schema.version, first, before, after)
         txn.put(_LAST, _NUMBER.pack(first + len(keys) - 1), db=self._meta)
 
-    def _refuse(self, row: bytes, changed: bool) -> None:
+    def _refuse(self, row: bytes, is_put: bool) -> None:
         schema, values = self.layout.schema, self._decode([row])[0].as_py()
         key = ", ".join(f"{name} = {values[name]!r}" for name in schema.key)
         raise AppendOnly(
             f"table {schema.name} is append-only: its row with {key} can't be "
-            f"{'changed' if changed else 'deleted'}, and nothing was written. Put rows with new "
+            f"{'changed' if is_put else 'deleted'}, and nothing was written. Put rows with new "
             "keys; for rows that change, create a table without append_only and copy them there"
         )
 
@@ -178,22 +178,24 @@ class Region:
             return [row for _, row in items]
         rows = dict(items)
         if len(keys) - len(items) <= _SOME:  # of many, it would take as long as to write them
-            self.check_keys(self._beside(txn, [key for key in keys if key not in rows]))
+            self.check_keys(self._neighbours(txn, [key for key in keys if key not in rows]))
         return [rows.get(key, b"") for key in keys]
 
     def _put(self, txn: lmdb.Transaction, keys: list[bytes], values: list[bytes]) -> None:
         cursor = txn.cursor(self.rows)
-        at_end = not cursor.last() or cursor.key() < keys[0]
-        _, written = cursor.putmulti(zip(keys, values, strict=True), append=at_end)
-        if written != len(keys):
-            raise WriteError(f"{self.environment.path}: {written} of {len(keys)} rows were taken")
+        is_append = not cursor.last() or cursor.key() < keys[0]
+        _, stored_count = cursor.putmulti(zip(keys, values, strict=True), append=is_append)
+        if stored_count != len(keys):
+            raise WriteError(
+                f"{self.environment.path}: {stored_count} of {len(keys)} rows were taken"
+            )
 
     def get(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
-        """The row under a key. Raises `Damaged` if there is none, and what is beside it is not
-        under its own."""
+        """The row under a key; None if there is none. Raises `Damaged` if it is missing and a
+        neighbour is stored under a wrong key."""
         row: bytes | None = txn.get(key, db=self.rows)
         if row is None:
-            self.check_keys(self._beside(txn, [key]))
+            self.check_keys(self._neighbours(txn, [key]))
         return row
 
     def get_checked(self, txn: lmdb.Transaction, key: bytes) -> bytes | None:
@@ -209,17 +211,17 @@ class Region:
         self.check_keys(items)
         if len(items) < len(keys):
             stored_keys = {key for key, _ in items}
-            self.check_keys(self._beside(txn, [key for key in keys if key not in stored_keys]))
+            self.check_keys(self._neighbours(txn, [key for key in keys if key not in stored_keys]))
         return items
 
-    def _beside(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[Item]:
+    def _neighbours(self, txn: lmdb.Transaction, keys: list[bytes]) -> list[Item]:
         """The neighbours of sorted keys that are missing: if a key changed on disk, its row is
         still at its old place."""
         cursor = txn.cursor(self.rows)
         items: list[Item] = []
         next_key = b""
         for key in keys:
-            if key < next_key:  # it is beside the same as the one before
+            if key < next_key:  # it has the same neighbours as the key before
                 continue
             if cursor.set_range(key):
                 next_key = cursor.key()
@@ -241,7 +243,7 @@ class Region:
                 data, starts = join([row for _, row in piece])
                 columns = self.layout.rows.decode(data, starts, self.layout.key_positions)
                 stored_keys = pa.array([key for key, _ in piece], pa.binary())
-                self.layout.check_stored(self.layout.keys.encode(columns), stored_keys)
+                self.layout.check_stored_keys(self.layout.keys.encode(columns), stored_keys)
 
     def _is_own(self, item: Item) -> bool:
         """Whether a row is plainly that of its key."""
@@ -285,17 +287,17 @@ class Region:
         return log.last_at(txn, self._log, log_range.first, log_range.last, time)
 
     def mean_bytes(self, txn: lmdb.Transaction, after: int, upto: int) -> float:
-        """About how many bytes a change after a sequence up to another has."""
+        """About how many bytes a change with after < sequence <= upto has."""
         return log.mean_bytes(txn, self._log, after, upto)
 
     def add_consumer(self, txn: lmdb.Transaction, name: str, position: int | None) -> None:
-        """Hold changes after `position`, or all there are; a consumer known keeps its own."""
+        """Keep changes after `position`, or all; a registered consumer keeps its position."""
         if name not in self.consumers(txn):
             first = self.log_range(txn).first - 1
             self._set_consumer(txn, name, first if position is None else position, 0)
 
     def hold(self, txn: lmdb.Transaction, name: str, expires: int) -> int:
-        """Hold changes from now on until a time in µs; returns the position."""
+        """Keep changes from now on until a time in µs; returns the position."""
         last = self.last(txn)
         self._set_consumer(txn, name, last, expires)
         return last
@@ -323,7 +325,7 @@ class Region:
             self._set_consumer(txn, name, position, 0)
 
     def consumers(self, txn: lmdb.Transaction) -> dict[str, int]:
-        """Positions of all consumers and snapshots that are still held."""
+        """Positions of all consumers, and of snapshots that have not expired."""
         cursor = txn.cursor(self._meta)
         positions, now = {}, time.time_ns() // 1000
         has_item = cursor.set_range(_CONSUMERS)
@@ -335,13 +337,13 @@ class Region:
         return positions
 
     def trim(self, txn: lmdb.Transaction, upto: int | None, older: float) -> int:
-        """Remove changes up to `upto` that no consumer holds and that are so many seconds old."""
+        """Remove changes up to `upto` that no consumer needs and that are so many seconds old."""
         limits = [self.last(txn) if upto is None else upto, *self.consumers(txn).values()]
         return log.trim(txn, self._log, min(limits), (time.time() - older) * 1e6)
 
 
 def in_pieces(items: list[Item]) -> Iterator[list[Item]]:
-    """Items in their order, as many at once as rows can be read: mostly all of them."""
+    """Items in their order, in pieces that can be decoded at once: mostly there is one."""
     lengths = [len(row) for _, row in items]
     start = size = 0
     for at, length in enumerate(lengths) if sum(lengths) > PIECE_BYTES else ():
@@ -352,15 +354,15 @@ def in_pieces(items: list[Item]) -> Iterator[list[Item]]:
     yield items[start:]
 
 
-def located(region: Region, stream: Iterator[T]) -> Iterator[T]:
-    """The stream, whose damage is told with its place."""
+def with_location(region: Region, stream: Iterator[T]) -> Iterator[T]:
+    """The stream; `Damaged` names the region."""
     with locating(region):
         yield from stream
 
 
 @contextmanager
 def locating(region: Region) -> Iterator[None]:
-    """Damage found inside the block is told with its place."""
+    """`Damaged` that is raised inside the block names the region."""
     try:
         yield
     except Damaged as error:

@@ -1,7 +1,7 @@
 """The LMDB environments that are open in this process, by path; and the thread that syncs them.
 
-A process may have so many files open. Before it meets that limit, environments that nobody uses are
-closed; who uses one again opens it anew.
+The number of open files of a process is limited. Before it reaches the limit, the registry closes
+environments that nobody uses; the next use opens them again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from everview.stores.embedded import environment as environments
 from everview.stores.embedded.environment import FILES, Environment
 from everview.stores.embedded.files import Home
 
-# beyond so many environments maps begin small, or they would fill what can be mapped
+# with more environments than this, maps begin small, or they would fill the address space
 MANY_MAPS = 1000
 
 
@@ -81,7 +81,7 @@ class Registry:
         """If the process has no room for more files, close the environments idle for longest."""
         awake = [environment for environment in self._open.values() if not environment.is_asleep]
         if len(awake) >= _most() and len(awake) >= _most_if_raised():
-            awake.sort(key=lambda environment: environment.used)
+            awake.sort(key=lambda environment: environment.last_used)
             for environment in awake[: len(awake) // 4 + 1]:
                 environment.sleep()
 
@@ -119,13 +119,13 @@ class Registry:
         """Sync all that is due by `until`; False if some is not due yet, or failed."""
         with self.lock:
             environments = list(self._open.values())
-        synced = True
+        is_synced = True
         for environment in environments:
             try:
-                synced &= environment.sync(until)
+                is_synced &= environment.sync(until)
             except WriteError:
-                synced = False
-        return synced
+                is_synced = False
+        return is_synced
 
     def after_fork(self) -> None:
         """A child opens environments anew; those its parent was using stay closed to it."""

@@ -1,7 +1,7 @@
 """Some rows of a table: short ranges of keys, spread evenly over the keys of each region.
 
-What it reads is bounded, however large the table is, and the same as long as the table is. A table
-that is not larger than that is read whole.
+The number of rows is limited, however large the table is, and the same rows are read as long as the
+table does not change. A small table is read whole.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from everview.stores.embedded.region import Region, locating
 
 RANGE = "_range"
 RANGES, RANGE_ROWS = 64, 96
-_BYTES = 8  # of a key, behind what the first and the last have in common
+_BYTES = 8  # of a key, after the bytes that all keys have in common
 
 
 def sample(regions: Sequence[Region], columns: Sequence[str]) -> pa.Table:
-    """The columns of some rows, and in RANGE from which range of keys each is; ranges of several
-    regions that begin at about the same key have one number."""
+    """The columns of some rows, and in RANGE the number of each row's range of keys; ranges of
+    several regions that begin at about the same key have the same number."""
     layout = regions[0].layout
     positions = layout.schema.positions(columns)
     ranges_per_region = max(2, RANGES // len(regions))

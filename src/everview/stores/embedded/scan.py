@@ -20,7 +20,7 @@ from everview.codec.rows import join
 from everview.errors import LogTrimmed
 from everview.stores.base import BATCH_ROWS
 from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, Layout, stored_key
-from everview.stores.embedded.region import Region, located, locating
+from everview.stores.embedded.region import Region, locating, with_location
 
 KEY = "\0key"  # the column of whole keys beside the rows; no table column has such a name
 BATCH_BYTES = 8 << 20
@@ -121,8 +121,8 @@ class Scan:
             batch = layout.batch(layout.rows.decode(*join(values), read), read)
             if places is not None and keys:
                 whole_keys = layout.encode_keys(batch)
-                layout.check_stored(whole_keys, places)
-                batch = self._ranged(batch.append_column(KEY, whole_keys), long)
+                layout.check_stored_keys(whole_keys, places)
+                batch = self._cut_to_range(batch.append_column(KEY, whole_keys), long)
         if self.where is not None:
             batch = _one_batch(pa.Table.from_batches([batch]).filter(self.where))
         batch = batch.select([layout.schema.names[i] for i in positions] + [KEY] * self.keyed)
@@ -134,7 +134,7 @@ class Scan:
         text = "" if self.where is None else str(self.where)
         return [i for i, name in enumerate(self.layout.schema.names) if name in text]
 
-    def _ranged(self, batch: pa.RecordBatch, long: bool) -> pa.RecordBatch:
+    def _cut_to_range(self, batch: pa.RecordBatch, long: bool) -> pa.RecordBatch:
         """Cut to the exact range; with long keys, after ordering by the whole keys."""
         if long:
             batch = batch.take(pc.array_sort_indices(batch.column(KEY)))
@@ -163,7 +163,7 @@ def undo(
         )
     old_rows: dict[bytes, bytes] = {}
     codec, places = layout.rows, layout.key_positions
-    for images in located(region, region.changes(txn, at, None, BATCH_ROWS)):
+    for images in with_location(region, region.changes(txn, at, None, BATCH_ROWS)):
         after, before = images.after(codec, places), images.before(codec, places)
         has_row = after.is_valid()
         columns = [
@@ -217,11 +217,11 @@ def fill(stream: Iterator[Any], rows: int, weigh: Callable[[Any], int]) -> list[
     batch: list[Any] = []
     size = 0
     while len(batch) < rows and size < BATCH_BYTES:
-        more = list(islice(stream, min(len(batch) + _STEP, rows - len(batch))))
-        if not more:
+        items = list(islice(stream, min(len(batch) + _STEP, rows - len(batch))))
+        if not items:
             break
-        batch += more
-        size += sum(map(weigh, more))
+        batch += items
+        size += sum(map(weigh, items))
     return batch
 
 

@@ -60,49 +60,49 @@ def _readers(environment: Environment) -> list[tuple[int, int]]:
 
 
 def give_back(environment: Environment, lock: Lock) -> Iterator[int]:
-    """Give the free pages of an environment back to the file system, turn by turn; yields how many
-    pages went in each. Holds `lock` whenever it holds up writers.
+    """Give the free pages of an environment back to the file system, turn by turn; yields the
+    number of pages of each. It holds `lock` while writers wait.
 
-    In between, writers have their turn. What is given back was free in a commit that is on the
-    device: a crash of the machine may go back to that one, but not further.
+    Between turns, writers go on. A page that goes was free in a commit that is on the device: a
+    crash of the machine may go back to that commit, but not further.
     """
     with lock():
         environment.update(lambda txn: _touch(environment, txn))
-    at: int | None = 0
-    while at is not None:
+    next_page: int | None = 0
+    while next_page is not None:
         with pages_of(environment.file.path) as pages:
-            synced = pages.steady(lambda meta: meta.commit)
+            synced_commit = pages.steady(lambda meta: meta.commit)
         sync_file(environment.file.path)
         with lock(), environment.writing():
-            oldest = min([synced, *(commit for _, commit in _readers(environment))])
+            oldest = min([synced_commit, *(commit for _, commit in _readers(environment))])
             with pages_of(environment.file.path, os.O_RDWR) as pages:
-                done, at = _punch(pages, oldest, at, environment.file.path)
-        yield done
+                page_count, next_page = _punch(pages, oldest, next_page, environment.file.path)
+        yield page_count
 
 
 def _touch(environment: Environment, txn: lmdb.Transaction) -> None:
-    """Have a commit that changes nothing: what the last one freed is not to be used before."""
+    """Make a commit that changes nothing: only then may pages that the last one freed be used."""
     txn.put(_NO_KEY, b"", db=environment.dbs[-1])
     txn.delete(_NO_KEY, db=environment.dbs[-1])
 
 
-def _punch(pages: Pages, oldest: int, at: int, path: str) -> tuple[int, int | None]:
-    """Punch holes from a page on, for a while: how many pages went, and where to go on."""
+def _punch(pages: Pages, oldest: int, start: int, path: str) -> tuple[int, int | None]:
+    """Punch holes from a page on, for one turn; returns the number of pages and where to go on."""
     meta = pages.meta()
-    lists = [numbers for freed, numbers in pages.free(meta) if freed < oldest]
+    lists = [numbers for freed_at, numbers in pages.free(meta) if freed_at < oldest]
     free = np.sort(np.concatenate([_NONE, *lists]))
-    free = free[free >= at]
-    until, done = time.monotonic() + _TURN_SECONDS, 0
+    free = free[free >= start]
+    until, page_count = time.monotonic() + _TURN_SECONDS, 0
     for first, count in _runs(free):
-        if done and time.monotonic() > until:
-            return done, first
+        if page_count and time.monotonic() > until:
+            return page_count, first
         _punch_hole(pages.file, first * meta.page_size, count * meta.page_size, path)
-        done += count
-    return done, None
+        page_count += count
+    return page_count, None
 
 
 def _runs(numbers: Ints) -> Iterator[tuple[int, int]]:
-    """Sorted numbers as the first of each run and how many follow each other."""
+    """The runs in sorted numbers: the first number of each, and its length."""
     if len(numbers):
         starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
         lengths = np.diff(starts, append=len(numbers))

@@ -6,10 +6,8 @@ at its old place. Who looks up the old key in vain checks the neighbours, and so
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import TypeVar
 
 import lmdb
 import numpy as np
@@ -28,15 +26,8 @@ from everview.stores.embedded.sealed import (
 )
 from everview.stores.work import Tally
 
-DATABASES = ("rows", "bags", "long", "meta")
-_APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
-_LOAD, _WORK, _ENDED = b"load", b"work", b"ended"
-_NUMBER = struct.Struct("<Q")
 _TAILS = (SEAL, COUNT + SEAL)  # bytes of an item of a bag beside the row
 _LONG_ROW = LONGEST - DIGEST - _TAILS[1]
-_READ = 8192
-_PATIENCE = 30.0  # seconds
-T = TypeVar("T")
 
 
 class ShardState:
@@ -132,14 +123,14 @@ class ShardState:
         cursor = self._txn.cursor(db)
         neighbours = _Neighbours()
         for key in keys:
-            neighbours.add_missed(key, cursor)
+            neighbours.add_missing(key, cursor)
         neighbours.check()
 
     def _short(self, key: bytes, row: bytes) -> bytes:
         """The row as a bag stores it; a long row goes to its own database."""
         if len(row) <= _LONG_ROW:
             return row
-        short = _shortened(key, row)
+        short = _shorten(key, row)
         name = blake2b(key + short).digest()
         self._txn.put(name, seal([name], [row])[0], db=self._long)
         return short
@@ -154,7 +145,7 @@ class ShardState:
 
     def _parts(self, cursor: lmdb.Cursor, key: bytes, row: bytes) -> dict[bytes, int]:
         """The items of a row, each with a part of its count; mostly there is one."""
-        short = _shortened(key, row)
+        short = _shorten(key, row)
         items = []
         has_item = cursor.set_range_dup(key, short + b"\0")  # of an empty row, LMDB finds no range
         while has_item and (value := cursor.value()).startswith(short):
@@ -178,7 +169,7 @@ class ShardState:
             (item,) = seal_rows([key], [self._short(key, row)], [total])
             cursor.put(key, item)
         elif len(row) > _LONG_ROW:
-            self._txn.delete(blake2b(key + _shortened(key, row)).digest(), db=self._long)
+            self._txn.delete(blake2b(key + _shorten(key, row)).digest(), db=self._long)
 
     def first(self, key: bytes, last: bool = False) -> bytes | None:
         """The least row under a key, or the greatest; None if there is none."""
@@ -247,14 +238,14 @@ class _Neighbours:
         self._items: list[bytes] = []
         self._in_order = True
 
-    def add_missed(self, key: bytes, cursor: lmdb.Cursor) -> None:
+    def add_missing(self, key: bytes, cursor: lmdb.Cursor) -> None:
         """Add the neighbours of a key that is missing; moves the cursor."""
         if cursor.set_range(key):
             self._add(cursor.key() > key, cursor)
-            more = cursor.prev()
+            has_item = cursor.prev()
         else:
-            more = cursor.last()
-        if more:
+            has_item = cursor.last()
+        if has_item:
             self._add(cursor.key() < key, cursor)
 
     def add_new(self, key: bytes, cursor: lmdb.Cursor) -> None:
@@ -282,7 +273,7 @@ def _bag(places: list[int], rows: list[bytes], counts: list[int]) -> Bag:
     return np.array(places, np.int64), rows, np.array(counts, np.uint32)
 
 
-def _shortened(key: bytes, row: bytes) -> bytes:
+def _shorten(key: bytes, row: bytes) -> bytes:
     """The row, or if it is long, as many of its bytes as fit and a digest."""
     if len(row) <= _LONG_ROW:
         return row

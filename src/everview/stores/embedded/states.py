@@ -113,7 +113,7 @@ class EmbeddedStates(States):
             store.catalog.write({UNSYNCED: None}, token)
 
     def settle_at_close(self) -> None:
-        """The same if nobody maintains views now; if it can't be done, the record stays."""
+        """As `settle`, if nobody maintains views now; if it fails, the record stays."""
         with suppress(EverviewError), self._store.leases.hold_if_free(WORK) as token:
             if token is not None:
                 self.settle(token)
@@ -126,7 +126,7 @@ def path_of(state: str, number: int) -> str:
 
 @cache
 def boot_id() -> str:
-    """Names the time since the machine was started; empty where that is not to be had."""
+    """A name for the current boot of the machine; empty where the system has none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
@@ -137,7 +137,7 @@ def is_of_another_boot(record: Unsynced | None) -> bool:
 
 
 def hand_over(path: str) -> None:
-    """Hand what any process has written in LMDB environments below a directory to the device."""
+    """Hand to the device what any process has written in LMDB environments below a directory."""
     for directory, _, names in os.walk(path):
         parts = [os.path.join(directory, "data.mdb")] if "data.mdb" in names else []
         note = os.path.join(directory, SYNC_FAILED)

@@ -67,7 +67,7 @@ ABILITIES = Abilities(
     is_remote=False,
 )
 SMALLEST_MAP = 1 << 16
-_LOOK_SECONDS = 10.0  # between looks whether what is open is still there
+_LOOK_SECONDS = 10.0  # between checks whether open files were deleted
 
 
 class EmbeddedStore(EmbeddedReader, Store):
@@ -108,12 +108,12 @@ class EmbeddedStore(EmbeddedReader, Store):
     def _connect(self) -> None:
         """Open the catalog in this process; regions follow when they are used."""
         self._lock = threading.RLock()
-        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._next_look = time.monotonic() + _LOOK_SECONDS
         self._regions: dict[str, Environment] = {}
         environment = self._acquire("catalog", catalog.DATABASES)
         self._open_catalog = EmbeddedCatalog(environment, self.path, self._readonly)
         self._process = os.getpid()
-        # also of a store that nobody closed, the files are
+        # closes the files of a store that nobody closed
         self._let_go = weakref.finalize(self, _release, environment, self._regions)
         self._let_go.atexit = False
 
@@ -149,14 +149,14 @@ class EmbeddedStore(EmbeddedReader, Store):
         return EmbeddedPins(self)
 
     def _check_process(self) -> None:
-        """In a forked child, everything is opened anew."""
+        """Raises if the store was closed; in a forked child, opens everything anew."""
         if self._closed:
             raise DatabaseClosed(f"{self.path} was closed; open it again with everview.open")
         if self._process != os.getpid():
             with registry.lock:
                 if self._process != os.getpid():
                     self._connect()
-        if time.monotonic() > self._look_at:
+        if time.monotonic() > self._next_look:
             self._let_go_of_dropped()
 
     def _layout(self, table: str, to_write: bool = False) -> Layout:
@@ -172,7 +172,7 @@ class EmbeddedStore(EmbeddedReader, Store):
         if not self._lock.acquire(blocking=False):  # one is being opened, which may take long
             return
         try:
-            self._look_at = time.monotonic() + _LOOK_SECONDS
+            self._next_look = time.monotonic() + _LOOK_SECONDS
             for path in [
                 path for path, environment in self._regions.items() if environment.file.is_gone
             ]:

@@ -63,8 +63,8 @@ def split_lookup(layout: Layout, keys: pa.BinaryArray) -> Iterator[tuple[int, li
     order = pc.array_sort_indices(keys)
     keys, places = keys.take(order), order.to_numpy().astype(np.int64)
     for number, members in _by_region(layout, keys):
-        stored_keys, back = layout.stored_keys(keys.take(pa.array(members)))
-        yield number, stored_keys, places[members[back]]
+        stored_keys, stored_order = layout.stored_keys(keys.take(pa.array(members)))
+        yield number, stored_keys, places[members[stored_order]]
 
 
 def _sorted_distinct(keys: pa.BinaryArray) -> tuple[pa.BinaryArray, Ints | None]:
