@@ -121,7 +121,7 @@ def _moment(db: ev.Database, seconds: float, changes: int) -> str:
 
 
 class _Changing(Closing):
-    """A thread that changes orders and their lines while it is told to; counts its changes."""
+    """A thread that changes orders and their lines from `go` to `pause`; counts its changes."""
 
     def __init__(self, db: ev.Database) -> None:
         self._db = db

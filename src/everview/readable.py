@@ -22,7 +22,7 @@ def readable_seconds(seconds: float) -> str:
 
 
 def about(number: float) -> str:
-    """A number of which not all digits are known: ~34,000"""
+    """A rough number: ~34,000"""
     if number < 1:
         return "0" if number < 0.05 else f"~{number:.1f}"
     digits = max(0, floor(log10(number)) - 1)

@@ -127,7 +127,7 @@ def check_visible(kind: str, name: str) -> None:
     """Raises `InvalidSchema` if a new name has characters that control what is shown: line ends,
     NUL, marks that turn the direction of text. Two names that look alike might then differ.
 
-    Joiners, which some scripts and emoji need, are fine. Names from before this was checked are.
+    Joiners, which some scripts and emoji need, are fine. So are names from before this check.
     """
     for character in name:
         kinds = unicodedata.category(character)

@@ -30,7 +30,7 @@ def named_field(text: str) -> tuple[str, str] | None:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """What is between the commas outside all brackets."""
+    """The pieces between the commas outside all brackets."""
     depth, start = 0, 0
     for token in _TOKEN.finditer(text):
         if token[0] in "<(":

@@ -196,7 +196,7 @@ class View:
 
     @property
     def positions(self) -> Positions | None:
-        """What a stopped view includes of its tables' logs; None if it follows the epochs."""
+        """How far a stopped view follows its tables' logs; None if it follows the epochs."""
         return self._record().positions
 
     @property
@@ -220,7 +220,7 @@ class View:
         return self._read_steadily(measure)
 
     def _read_steadily(self, read: Callable[[], T]) -> T:
-        """What `read` returns; repeats it if it failed and the views changed meanwhile."""
+        """The result of `read`, which is repeated if it fails and the views changed meanwhile."""
         while True:
             before = self._store.catalog.all(VIEWS)
             try:

@@ -20,7 +20,7 @@ ROWS = "view"  # stands for the rows of a view among the identities of its opera
 
 
 class Record(Protocol):
-    """What the catalog stores under a key."""
+    """A record of the catalog, stored under a key."""
 
     def to_document(self) -> Document: ...
 
@@ -59,8 +59,8 @@ NO_EPOCH = Epoch(0)  # of a database in which no view was ever loaded
 
 @dataclass(frozen=True)
 class Definition:
-    """What a view shows: a query, the view's own names for its columns, if it has such, and whether
-    the engine computes the whole query anew in every epoch that may change it."""
+    """The definition of a view: its query, its own names for the columns, if any, and whether the
+    engine computes the whole query anew in every epoch that may change it."""
 
     query: str
     columns: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class ViewRecord:
         return {identity: state for identity, state in self.states.items() if identity != ROWS}
 
     def anew(self) -> ViewRecord:
-        """The view as it is when it has to be loaded again."""
+        """The view with no state, to be loaded again."""
         return replace(
             self,
             status=NEW,

@@ -92,9 +92,9 @@ class Case:
         return difference(evaluator.rows_read(read), self.expected_rows_at(read, cut))
 
     def impossible(self) -> Read | None:
-        """A read that shows no state of the tables; raises `Undecided` if that can't be told.
+        """A read that shows no state of the tables; raises `Undecided` if that can't be decided.
 
-        States that were committed are tried first, and of many reads in doubt only some.
+        It tries committed states first, and of many doubtful reads only some.
         """
         reads = list(self.doubtful_reads())
         tried_reads = reads[:_SOME]

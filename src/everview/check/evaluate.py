@@ -1,4 +1,4 @@
-"""What a view is at a cut: its definition over the tables' rows there."""
+"""The rows of a view at a cut: its query over the tables' rows there."""
 
 from __future__ import annotations
 

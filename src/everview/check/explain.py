@@ -92,7 +92,7 @@ def _epochs_around(case: Case, read: Read) -> list[tuple[int, Cut]]:
 def _variants(
     case: Case, cut: Cut, context: list[Write]
 ) -> Iterator[tuple[list[Write], Explanation]]:
-    """What the tables would have if one write had gone wrong, the newest first."""
+    """The writes as if one of them had gone wrong, the newest first, with what went wrong."""
     for write, before in _newest(case, cut):
         others = [w for w in context if (w.table, w.key) != (write.table, write.key)]
         name = f"{write.table} {write.region}/{write.sequence}"

@@ -1,4 +1,4 @@
-"""What the checker says: for each view which levels hold, and the smallest counterexample."""
+"""The verdicts of the checker: which levels hold for a view, and the smallest counterexample."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found of a view; with `records`, also of each of its records."""
+    """The findings about a view; with `records`, also the level of each of its records."""
 
     view: str
     findings: tuple[Finding, ...]

@@ -1,8 +1,8 @@
-"""What was seen of a run: writes that were acknowledged, reads of views, commits of epochs.
+"""The history of a run: writes that were acknowledged, reads of views, commits of epochs.
 
-A history is one or more files of JSON lines, see `everview.check.recorder`. Its writes must be all
-writes: in each region sequences 1, 2, 3, ... without holes, as a store gives them. What can't be
-checked is refused with an `InvalidHistory` that names the file and line, or the region.
+A history is one or more files of JSON lines, see `everview.check.recorder`. It must have all
+writes: in each region sequences 1, 2, 3, ... without holes, as a store gives them. A history that
+can't be checked raises `InvalidHistory`, which names the file and line, or the region.
 
 Sequences order the writes of a region. Times order the rest, where they are known: what ended
 before another began precedes it. A write that does not say when it began follows nothing.
@@ -45,11 +45,11 @@ class Write:
 
 @dataclass(frozen=True)
 class Read:
-    """What a reader saw of a view: all its rows or, with `key`, those of one record.
+    """A read of a view: all its rows or, with `key`, those of one record.
 
-    A reader's reads are in the order in which they are recorded; of those that name no reader
-    that counts only where they say no epoch. One that pins an epoch is a reader of its own, and
-    its reads began when it pinned.
+    A reader's reads are in the order in which they are recorded. For reads that name no reader,
+    this order counts only if they name no epoch. A pin is a reader of its own, and its reads began
+    when it was opened.
     """
 
     view: str

@@ -1,4 +1,4 @@
-"""Commands about the space that a database takes, and who holds it: compact, pins."""
+"""Commands about the space that a database takes, and the pins that keep it: compact, pins."""
 
 from __future__ import annotations
 

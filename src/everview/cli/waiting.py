@@ -36,7 +36,7 @@ def waiting_for(text: str, work: Callable[[], T], interrupt: Callable[[], bool])
     with WaitingLine(text) as line:
         try:
             interruptible(lambda: results.append(work()), end)
-        except Exception:  # engines have many for what was cancelled
+        except Exception:  # engines raise many kinds when work is cancelled
             if not interrupted.is_set():
                 raise
     if interrupted.is_set():

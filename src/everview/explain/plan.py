@@ -294,7 +294,7 @@ def _cut(label: str, room: int) -> str:
 
 
 def _split(label: str) -> tuple[list[str], str]:
-    """The parts of a label's outermost list, those that say most first; what is between them."""
+    """The parts of a label's outermost list, those that say most first; and their separator."""
     kind, _, rest = label.partition(" ")
     if kind == "filter":
         parts = _outermost(rest, " AND ")

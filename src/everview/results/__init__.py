@@ -1,1 +1,1 @@
-"""What a statement gives, and how it is shown."""
+"""The results of statements, and how they are shown."""

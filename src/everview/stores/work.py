@@ -1,7 +1,8 @@
-"""What epochs took of a shard: a record for each of the last that touched it, and for its load.
+"""The work of epochs on a shard: a record for each of the last epochs that touched it, and for its
+load.
 
-The records lie in the shard's database `meta` and are written in the epoch's own transaction, so
-that an epoch counts once, however often it is applied, and not at all if it failed.
+The records are in the shard's database `meta`. The epoch's own transaction writes its record, so
+an epoch counts once, however often it is applied, and not at all if it failed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _NOTHING = (0,) * 6
 
 @dataclass(frozen=True)
 class Work:
-    """What an epoch took of a shard; or several together, as of the newest.
+    """The work of an epoch on a shard; or the sum of several, with the number of the newest epoch.
 
     `rows_in` counts the rows of an operator's input deltas, `rows_out` those of its output; a
     view's output are the rows that it touched. `nanoseconds` are the operator's own: neither

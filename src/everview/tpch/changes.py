@@ -56,7 +56,7 @@ _SMALL = 100  # rows; a smaller table gets its deleted rows back first
 
 @dataclass(frozen=True)
 class Mix:
-    """What a table's changes are: shares of inserts, updates, moves and deletes.
+    """The shares of inserts, updates, moves and deletes among a table's changes.
 
     A move gives a row of a composite key another key, by a delete and an insert; tables with a
     key of one column have updates instead. `revived` is the share of inserts that bring back a

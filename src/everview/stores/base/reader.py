@@ -1,4 +1,4 @@
-"""What handles of tables and views read: tables, records and states, now or as of one epoch."""
+"""The contract of readers: tables, records and states, as they are now or as of one epoch."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Shard(ABC):
 
     @abstractmethod
     def hand(self, epoch: int, token: int, output: pa.Table) -> None:
-        """Store no state but an output, for those who read it in another job of the same load."""
+        """Store an output without state; another job of the same load reads it."""
 
     @abstractmethod
     def output(self, epoch: int) -> pa.Table | None:
@@ -88,7 +88,7 @@ class Shard(ABC):
 
     @abstractmethod
     def work(self) -> ShardWork:
-        """What its load and its last epochs took, also epochs that are not committed yet."""
+        """The work of its load and its last epochs, also of epochs that are not committed yet."""
 
     @abstractmethod
     def size(self) -> tuple[int, int]:

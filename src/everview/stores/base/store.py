@@ -88,7 +88,7 @@ class Store(Tables, Reader):
 
     @abstractmethod
     def space(self) -> Space:
-        """What the store takes, without what is damaged or went meanwhile."""
+        """The space of the store, without parts that are damaged or were dropped meanwhile."""
 
     @abstractmethod
     def compact(self, watch: Callable[[str, int, int], None] | None = None) -> Compaction:

@@ -4,13 +4,13 @@ Atomic.   One `put`, `delete` or `test_and_set` is one transaction in each regio
           rows and their changes appear together or not at all, for readers and after a crash.
           Across regions a batch is atomic against refusals (bad data, observers, rows that an
           append-only table has): they change nothing. Against a failing device it is atomic per
-          region, and `PartialWrite` tells.
+          region, and `PartialWrite` says which regions are written.
 Durable.  A write that returned survives a crash of the process; of the machine as the store's
           durability level says.
 Ordered.  Changes of one region carry sequences 1, 2, 3, ... without holes, in commit order; the
           versions of one key lie in one region and so in order. Between regions there is none.
           Of several rows with one key in a batch the last counts, and one change is logged.
-          A row that is put as it is there already is no change: it is not written, its version
+          A put of a row that equals the stored one is no change: it is not written, its version
           stays, and the log does not grow.
 Shared.   Any number of processes and threads may read and write at once. Readers see committed
           states, are never blocked once they are open, and block no one. Writers of one region
@@ -72,9 +72,9 @@ class Write:
     """One region's part of a write, as observers see it; a large write comes in several.
 
     `before` and `after` have one row for each changed key, NULL where there is none: before for
-    a new row, after for a deleted one. `unchanged` has the rows that were put as they are there
-    already; for these nothing is written. A part of a put that changes nothing is a write with no
-    sequences. All are decoded when first looked at.
+    a new row, after for a deleted one. `unchanged` has the rows that equal the stored ones;
+    for these nothing is written. A part of a put that changes nothing is a write with no sequences.
+    All are decoded at their first use.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class TableReader(ABC):
 
     @abstractmethod
     def log(self, table: str) -> dict[int, LogRange]:
-        """What each region's log holds now."""
+        """The changes that the log of each region has now."""
 
     @abstractmethod
     def positions_at(self, table: str, time: int) -> dict[int, int]:
@@ -277,15 +277,15 @@ class Tables(TableReader):
         """Add columns at the end, durably. Raises `TableNotFound`, and `InvalidSchema` if a name is
         taken or a column NOT NULL.
 
-        No row and no change is written anew: what was written before has NULL in the columns, in
-        every read. Writes and reads that have begun go on, and rows made for the columns before
-        are taken, with NULL in the new ones.
+        No row and no change is written again: every read of an older row has NULL in the columns.
+        Writes and reads that have begun go on. A write may still have rows without the columns;
+        they become NULL.
         """
 
     @abstractmethod
     def put(self, table: str, rows: pa.Table) -> WriteReport:
-        """Insert or replace whole rows. Every row is one change with its before-image, except
-        those that are there already with equal values: these are not written.
+        """Insert or replace whole rows. Every row is one change with its before-image, except rows
+        that equal the stored ones: these are not written.
 
         Values are compared, so a row from before columns were added equals one with NULL there.
         """

@@ -29,7 +29,7 @@ Part = tuple[str, Callable[[], Environment], Lock]
 
 
 def space(store: EmbeddedStore) -> Space:
-    """The space of the whole database, without what is damaged or went meanwhile."""
+    """The space of the whole database, without parts that are damaged or were dropped meanwhile."""
     total = Space()
     for _, open_part, _ in list(_parts(store)):
         with suppress(EverviewError, FileNotFoundError):

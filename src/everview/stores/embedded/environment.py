@@ -5,8 +5,8 @@ environments come from one registry (registry.py) that knows both. Threads may s
 `Environment`. To open one for writing, LMDB waits for the write in progress; one that is only read
 is open at once.
 
-The data file (datafile.py) is looked at before it is mapped, at the beginning of every write, and
-ten times a second by who reads.
+The data file (datafile.py) is checked before it is mapped, at the beginning of every write, and by
+readers ten times a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_READERS = 1024
 PATIENCE = 10.0
 LOOK_SECONDS = 0.1  # between looks of readers whether the file is still there, and whole
 FILES = 3  # that an environment has open
-SYNC_FAILED = "sync-failed"  # a file beside LMDB's, while what was written can't be synced
+SYNC_FAILED = "sync-failed"  # a file beside LMDB's, while data can't be synced
 BAGS = "bags"  # a database of this name keeps any number of values under a key, in order
 _NO_ROOM = ("No space left", "Input/output error", "File too large", "quota exceeded")
 _UNREADABLE = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError)
@@ -520,7 +520,7 @@ _open_lock = threading.RLock()
 
 
 def forget_locks() -> None:
-    """In a child that was forked: threads of the parent may hold them."""
+    """Make new locks in a forked child: threads of the parent may hold the old ones."""
     global _fork_lock, _open_lock
     _fork_lock, _open_lock = threading.RLock(), threading.RLock()
 

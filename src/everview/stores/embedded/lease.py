@@ -188,7 +188,7 @@ def _lock(file: int) -> bool:
 
 
 def _sign(file: int) -> None:
-    """Say who holds the file; on a full disk it stays unsaid."""
+    """Write this process into the file as its holder, unless the disk is full."""
     with suppress(OSError):
         os.ftruncate(file, 0)
         os.pwrite(file, f"process {os.getpid()}".encode(), 0)

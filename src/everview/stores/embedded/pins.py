@@ -27,7 +27,7 @@ _DIRECTORY = "pins"
 
 
 class EmbeddedPins(Pins):
-    """As long as it is used, so is the store it is of."""
+    """The pins of a store; it keeps the store open as long as it is used."""
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Part:
-    """What a write does to one region, in pieces that are not too large.
+    """The part of a write for one region, in pieces that are not too large.
 
     A piece has ascending stored keys and, for a put, their encoded rows. No key comes twice.
     """
@@ -74,10 +74,9 @@ class Region:
         return 0 if value is None else int(_NUMBER.unpack(value)[0])
 
     def write(self, txn: lmdb.Transaction, part: Part, equal_too: bool = False) -> Iterator[Write]:
-        """Apply a part, piece by piece, each of which is yielded as the `Write` it was.
+        """Apply a part, piece by piece, and yield each piece as a `Write`.
 
-        Rows that are put as they are there already are written only if `equal_too`. Raises
-        `AppendOnly`.
+        Rows that equal the stored ones are written only if `equal_too`. Raises `AppendOnly`.
         """
         append_only = self.layout.schema.append_only
         for keys, after in part.pieces:

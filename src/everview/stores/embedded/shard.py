@@ -54,7 +54,7 @@ def lock_of(path: str) -> str:
 
 
 class EmbeddedShard(Shard):
-    """A shard in an environment of its own; as long as it is used, so is the store it is of."""
+    """A shard in an environment of its own; it keeps the store open as long as it is used."""
 
     def __init__(self, environment: Environment, store: object) -> None:
         self.environment = environment

@@ -33,7 +33,7 @@ _FENCE_PATIENCE = 1.0
 
 
 class EmbeddedStates(States):
-    """As long as it is used, so is the store it is of."""
+    """The states of a store; it keeps the store open as long as it is used."""
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store

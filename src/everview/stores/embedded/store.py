@@ -335,7 +335,7 @@ class EmbeddedStore(EmbeddedReader, Store):
         return environment
 
     def environment_to_copy(self, path: str, names: tuple[str, ...]) -> Environment:
-        """The same, only to be read; the caller releases it."""
+        """The environment of a shard, only to be read; the caller releases it."""
         return registry.acquire(
             self._home, path, names, self.durability, self._map_size, readonly=True
         )

@@ -140,7 +140,7 @@ class Writer:
     def _try(self, parts: list[Part], opened_regions: list[Region]) -> None:
         regions = [self._open_region(self._layout, part.region) for part in parts]
         with ExitStack() as commits:
-            for region in regions:  # none is opened by who holds up the writers of another
+            for region in regions:  # before the first transaction, which makes other writers wait
                 commits.enter_context(region.environment.awake())
             for part, region in zip(parts, regions, strict=True):
                 opened_regions.append(region)
