@@ -25,7 +25,7 @@ def db(tmp_path: Path) -> Iterator[ev.Database]:
         db.create_table("t", {"id": "INT"}, "id", regions=2)
         db.table("t").put([{"id": i} for i in range(CHANGES)])
         epoch = Epoch(3, {"t": ends(db)}, time_now())
-        view = a_view(states={"view": "s"}, status="live", noted=1)
+        view = a_view(states={"view": "s"}, status="live", load_notes=1)
         db.store.catalog.write({VIEWS["v"]: view, EPOCH: epoch, INTENT: Epoch(4, {"t": ends(db)})})
         yield db
 
