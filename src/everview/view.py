@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everview import following
 from everview.advice import how_to_maintain, how_to_read_table
 from everview.catalog import VIEWS, WAITING, Positions, ViewRecord
 from everview.catalog.records import STOPPED
@@ -22,7 +23,9 @@ from everview.codec import KeyCodec
 from everview.codec.point import python_rows
 from everview.errors import (
     EverviewError,
+    LogError,
     NotLoaded,
+    ReadOnly,
     UnsupportedSql,
     ViewNotFound,
     reason_of,
@@ -32,6 +35,7 @@ from everview.explain.measured import with_analysis
 from everview.explain.plan import Document
 from everview.explain.views import epoch_of, explain_view
 from everview.explain.work import Analysis, analyze
+from everview.following import Feed
 from everview.freshness import age_of, oldest_pending
 from everview.intake import keys_to_arrow
 from everview.operators.sink import ViewSink, current
@@ -39,7 +43,7 @@ from everview.plan.nodes import Node, Order
 from everview.results import frames
 from everview.results.html import SHOWN_ROWS, html_of
 from everview.schema import Column, TableSchema, ViewKey, is_nested
-from everview.stores.base import SUSPECT, PinnedStore, Reader, Store
+from everview.stores.base import SUSPECT, PinnedStore, Reader, Store, check_consumer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,6 +265,62 @@ class View:
         """All rows as dicts, of one epoch."""
         for batch in self.to_arrow().to_batches():
             yield from python_rows(batch)
+
+    def changes(self, after: int | None = None) -> Iterator[pa.RecordBatch]:
+        """What committed epochs after one changed, with `epoch`, `op`, `before` and `after`.
+
+        Epochs come in their order, and all changes of an epoch or none of them. Without `after`,
+        all that the log has. A view has a log only while someone follows it: `register` first.
+        Raises `LogTrimmed` if the log begins later, or if the view was loaded again since.
+        """
+        return following.read_changes(self._followed, self.name, after)
+
+    def follow(
+        self, start: Literal["snapshot", "now"] | int = "snapshot", every: float = 0.1
+    ) -> Feed:
+        """The view's changes as they are committed: `with view.follow() as feed: ...`
+
+        The feed is to be iterated over. Each item has the number of an `epoch` and its `changes`,
+        as `changes` returns them. The first has all rows of the view as inserts, unless `start` is
+        'now' or an epoch to go on from. The feed looks for new epochs `every` so many seconds, and
+        ends when it is closed.
+        """
+        if start not in ("snapshot", "now") and not isinstance(start, int):
+            raise LogError(f"a feed can't start at {start!r}; use 'snapshot', 'now' or an epoch")
+        snapshot = self._at_epoch if start == "snapshot" else None
+        after = start if isinstance(start, int) else None
+        return Feed(self._followed, self.name, snapshot, after, every)
+
+    def register(self, consumer: str, after: int | None = None) -> int:
+        """Keep the view's changes in a log until `consumer` acknowledges them.
+
+        Returns the epoch after which they are kept: the present one, or that of a consumer that
+        was registered before, or `after`.
+        """
+        check_consumer(consumer)
+        return following.register(self._followed, self.name, consumer, after)
+
+    def acknowledge(self, consumer: str, epoch: int) -> None:
+        """Say that `consumer` no longer needs the changes up to this epoch."""
+        check_consumer(consumer)
+        following.acknowledge(self._followed, self.name, consumer, epoch)
+
+    def unregister(self, consumer: str) -> None:
+        """Say that `consumer` no longer needs any changes."""
+        check_consumer(consumer)
+        following.unregister(self._followed, self.name, consumer)
+
+    @property
+    def _followed(self) -> Store:
+        if not isinstance(self._store, Store):
+            raise ReadOnly("a pin has one epoch and no changes; follow the view of the database")
+        return self._store
+
+    def _at_epoch(self) -> tuple[int, pa.Table]:
+        """The epoch of the view, and all its rows."""
+        with _pinned_store(self._store, [self.name]) as pinned:
+            view = View(pinned, self.name)
+            return view.epoch, view._rows()
 
     def get(self, *key: Any) -> Row | None:
         """The row with that key, or None; `key` says which columns form the key."""

@@ -47,7 +47,8 @@ class View:
         """How many keys the delta touched."""
 
         def work(state: State) -> pa.Table:
-            return pa.table({"touched": [self._sink.apply(delta, state, epoch, epoch - 1)]})
+            touched = self._sink.apply(delta, state, epoch, epoch - 1)
+            return pa.table({"touched": [len(touched.after)]})
 
         return int(self._shard.apply(epoch, 1, work)["touched"][0].as_py())
 

@@ -308,6 +308,7 @@ class CountedState(MemoryState):
     def __init__(self) -> None:
         super().__init__()
         self.tally = Tally()
+        self.log: pa.Table | None = None
 
 
 class MemoryShard(Shard):
@@ -317,6 +318,7 @@ class MemoryShard(Shard):
         self.tasks: tuple[int, int, set[int]] = (0, 0, set())
         self.took: dict[int, bytes] = {}
         self.loaded = b""
+        self.logged: dict[int, pa.Table] = {}
         self.lock = threading.RLock()
 
     def _check(self, epoch: int, token: int) -> None:
@@ -324,13 +326,23 @@ class MemoryShard(Shard):
             raise Superseded(f"epoch {epoch} with token {token} comes too late")
         self.token = token
 
-    def apply(self, epoch: int, token: int, work: Callable[[Any], pa.Table]) -> pa.Table:
+    def apply(
+        self,
+        epoch: int,
+        token: int,
+        work: Callable[[Any], pa.Table],
+        log_after: int | None = None,
+    ) -> pa.Table:
         with self.lock:
             self._check(epoch, token)
             below = [known for known in self.versions if known < epoch]
             state = copy.deepcopy(self.versions[max(below)][0]) if below else CountedState()
-            state.tally = Tally()
+            state.tally, state.log = Tally(), None
             output = work(state)
+            first = epoch if log_after is None else log_after
+            self.logged = {known: log for known, log in self.logged.items() if known > first}
+            if log_after is not None and state.log is not None:
+                self.logged[epoch] = state.log
             kept = {known: self.versions[known] for known in sorted(below)[-1:]}
             self.versions = {**kept, epoch: (state, output)}
             self.took[epoch] = state.tally.record(epoch)
@@ -341,7 +353,7 @@ class MemoryShard(Shard):
             self._check(epoch, token)
             state = CountedState()
             output = work(state)
-            self.versions, self.took = {epoch: (state, output)}, {}
+            self.versions, self.took, self.logged = {epoch: (state, output)}, {}, {}
             self.loaded = state.tally.record(epoch)
             return output
 
@@ -354,6 +366,11 @@ class MemoryShard(Shard):
         if any(known > epoch for known in self.versions):
             raise Superseded(f"a later epoch than {epoch} was applied")
         return self.versions[epoch][1] if epoch in self.versions else None
+
+    def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
+        for epoch in sorted(self.logged):
+            if after < epoch <= upto:
+                yield epoch, self.logged[epoch]
 
     def note_end(self, epoch: int, token: int, task: int) -> None:
         with self.lock:
@@ -882,6 +899,7 @@ def _pinned(data: Data, at: Mapping[int, int] | None) -> Data:
 def _copied(shard: MemoryShard) -> MemoryShard:
     twin = MemoryShard()
     twin.versions, twin.token = dict(shard.versions), shard.token
+    twin.logged = dict(shard.logged)
     return twin
 
 

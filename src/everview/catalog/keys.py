@@ -9,6 +9,7 @@ from everview.catalog.records import (
     Changes,
     Constants,
     Epoch,
+    Followers,
     LeaseRecord,
     PinLimit,
     Record,
@@ -56,6 +57,7 @@ def _only(text: str, record: type[R]) -> Key[R]:
 VIEWS = Kind("view/", ViewRecord)
 REPLACEMENTS = Kind("replacement/", Replacement)
 CHANGES = Kind("changes/", Changes)
+FOLLOWERS = Kind("followers/", Followers)
 CONSTANTS = Kind("constants/", Constants)
 EPOCH = _only("epoch", Epoch)
 INTENT = _only("intent", Epoch)

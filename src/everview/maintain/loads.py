@@ -11,6 +11,8 @@ from typing import Any
 
 from everview.catalog import (
     EPOCH,
+    FOLLOWERS,
+    INTENT,
     REPLACEMENTS,
     VIEWS,
     Epoch,
@@ -19,7 +21,7 @@ from everview.catalog import (
     ViewRecord,
 )
 from everview.catalog.records import NEW, ROWS
-from everview.errors import Damaged
+from everview.errors import Conflict, Damaged
 from everview.maintain.cut import positions_at, time_now
 from everview.maintain.maintainer import FAILURES, Maintainer
 from everview.maintain.views import change_views, drop_states, tables_of
@@ -174,13 +176,30 @@ def _rows_of(view: ViewRecord, lie_by_columns: bool) -> tuple[str, StoredRows] |
 
 
 def _put_in_place(maintainer: Maintainer, views: list[ViewRecord]) -> None:
-    """Let readers see the loaded views, in place of those that they replace."""
-    epoch = maintainer.store.catalog.epoch.number
-    changes: dict[Key[Any], Record | None] = {}
-    for view in views:
-        changes[VIEWS[view.name]] = view.live(epoch)
-        changes[REPLACEMENTS[view.name]] = None
-    change_views(maintainer.store, maintainer.token, changes)
+    """Let readers see the loaded views, in place of those that they replace.
+
+    If someone follows such a view, it appears at an epoch of its own, or at the one that was begun.
+    So whoever has read its changes up to an earlier epoch learns that they don't go on from there.
+    """
+    catalog = maintainer.store.catalog
+    while True:
+        epoch, changes = catalog.epoch, dict[Key[Any], Record | None]()
+        followed = {FOLLOWERS[view.name]: catalog.get(FOLLOWERS[view.name]) for view in views}
+        first = epoch.number + 1
+        if any(followed.values()) and catalog.get(INTENT) is None:
+            epoch = replace(epoch, number=first)
+            changes[EPOCH] = epoch
+        for view in views:
+            changes[VIEWS[view.name]] = view.live(epoch.number)
+            changes[REPLACEMENTS[view.name]] = None
+        for key, followers in followed.items():
+            if followers is not None:
+                changes[key] = replace(followers, since=first)
+        try:
+            change_views(maintainer.store, maintainer.token, changes, followed)
+        except Conflict:
+            continue
+        return
 
 
 def _give_up(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from everview.batch import USUAL, Batch
-from everview.catalog import VIEWS, Positions, ViewRecord
+from everview.catalog import FOLLOWERS, VIEWS, Positions, ViewRecord
 from everview.engines.engine import Engine
 from everview.engines.failures import UNKNOWN_TRIES, run_again
 from everview.errors import (
+    Conflict,
     Damaged,
     DataError,
     EverviewError,
@@ -40,7 +43,23 @@ class Maintainer:
 
     def step(self, view: ViewRecord, epoch: int, start: Positions | None, end: Positions) -> Step:
         """The work of an epoch, or of a load; all views have the same shards."""
-        return Step(self.store.address, view.shards, self.token, epoch, start, end)
+        logs = {} if start is None else self._logs()
+        return Step(self.store.address, view.shards, self.token, epoch, start, end, logs)
+
+    def _logs(self) -> dict[str, int]:
+        """The states of views that someone follows, each with where its log begins. To be asked
+        when the intent is written: who begins to follow until then, has that in mind."""
+        catalog, now = self.store.catalog, time.time()
+        logs = {}
+        for key, followers in catalog.all(FOLLOWERS).items():
+            view = catalog.get(VIEWS[key.name])
+            left = followers.without(*followers.expired(now))
+            if left != followers:
+                with suppress(Conflict):  # then the next epoch does it
+                    catalog.write({key: left}, self.token, expected={key: followers})
+            if left is not None and view is not None and view.is_live:
+                logs[view.rows] = followers.since
+        return logs
 
     def run(self, work: Callable[[Programs], int], unknown_tries: int = UNKNOWN_TRIES) -> None:
         """Do work on the engine, and again if the engine fails; count the view rows it touched."""

@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from everview.catalog import CHANGES, EPOCH, REPLACEMENTS, VIEWS, Key, Record, ViewRecord
+from everview.catalog import (
+    CHANGES,
+    EPOCH,
+    FOLLOWERS,
+    REPLACEMENTS,
+    VIEWS,
+    Epoch,
+    Kind,
+    ViewRecord,
+)
 from everview.maintain.watching import Watcher
 from everview.stores.base import LEASE_SECONDS, OF_VIEWS, WORK, RecordChanges, Store
 from everview.view import View
@@ -43,21 +52,23 @@ def fence(store: Store, token: int) -> None:
 
 def forget_views(store: Store, names: list[str], token: int) -> None:
     """Stop maintaining views, and delete what no other view needs: state and logs."""
-    changes: dict[Key[Any], Record | None] = dict.fromkeys(VIEWS[name] for name in names)
-    change_views(store, token, changes | dict.fromkeys(REPLACEMENTS[name] for name in names))
+    kinds: list[Kind[Any]] = [VIEWS, REPLACEMENTS, FOLLOWERS]
+    change_views(store, token, dict.fromkeys(kind[name] for name in names for kind in kinds))
 
 
-def change_views(store: Store, token: int, changes: RecordChanges) -> None:
+def change_views(
+    store: Store, token: int, changes: RecordChanges, expected: RecordChanges | None = None
+) -> None:
     """Write records of views, and delete the state and logs that no view needs then."""
     before = store.catalog.all(VIEWS)
     after = {key: view for key, view in {**before, **changes}.items() if key.kind == VIEWS}
     views = [view for view in after.values() if isinstance(view, ViewRecord)]
     unused = tables_of(before.values()) - tables_of(views)
-    epoch = store.catalog.get(EPOCH)
-    if epoch is not None and unused:
+    epoch = changes.get(EPOCH) or store.catalog.get(EPOCH)
+    if isinstance(epoch, Epoch) and unused:
         changes = {**changes, EPOCH: epoch.without(unused)}
         changes |= dict.fromkeys(CHANGES[table] for table in unused)
-    store.catalog.write(changes, token)
+    store.catalog.write(changes, token, expected=expected)
     drop_states(store, _states_of(before.values()), views)
     for table in unused:
         store.unregister(table, OF_VIEWS)

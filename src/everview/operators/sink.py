@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,22 @@ _SPLIT = struct.Struct("<QII")
 _NOTHING = bytes(_SPLIT.size)
 
 
+class Touched(NamedTuple):
+    """The rows of some keys as they are stored, before and after an epoch; b"" where there is no
+    row."""
+
+    before: list[bytes]
+    after: list[bytes]
+
+    def log(self) -> pa.Table:
+        """What followers of the view read: the rows that differ."""
+        pairs = zip(self.before, self.after, strict=True)
+        differing = [(old, new) for old, new in pairs if old != new]
+        before, after = zip(*differing, strict=True) if differing else ((), ())
+        images = {"before": before, "after": after}
+        return pa.table({name: pa.array(rows, pa.binary()) for name, rows in images.items()})
+
+
 class ViewSink:
     """Keep every row of a view under its key, with its count.
 
@@ -42,15 +58,16 @@ class ViewSink:
         self._rest = BagRows([column for column in columns if column.name not in key])
         stored = [*columns, Column(COUNT, pa.int64(), False)]
         self._shape = pa.schema([pa.field(c.name, c.type, c.nullable) for c in stored])
+        self.image = pa.struct([pa.field(column.name, column.type) for column in columns])
         self._rows = BareCodec(stored)
         self._points = PointDecoder(stored)
 
-    def apply(self, delta: pa.Table, state: State, epoch: int, committed: int) -> int:
-        """Apply a delta; returns how many keys it touched."""
+    def apply(self, delta: pa.Table, state: State, epoch: int, committed: int) -> Touched:
+        """Apply a delta; returns the rows of the keys that it touched."""
         changed = bagged(delta, self._keys.encode(delta), self._rest.encode(delta))
         keys = changed.unique.to_pylist()
         if not keys:
-            return 0
+            return Touched([], [])
         stored = state.get_many(keys)
         previous = all_current(stored, committed)
         counts = changed.totals() + self._counts(previous)
@@ -66,7 +83,7 @@ class ViewSink:
         state.put_many(keys, split_rows(epoch, rows, previous))
         went = zip(keys, rows, previous, strict=True)
         self._forget(state, keys, [key for key, row, old in went if old and not row])
-        return len(keys)
+        return Touched(previous, rows)
 
     def _forget(self, state: State, written: list[bytes], gone: list[bytes]) -> None:
         """Remove keys that went in an earlier epoch, which is committed, and note those of this
@@ -115,6 +132,57 @@ class ViewSink:
             if rows:
                 table = self.decode(rows)
                 yield table.drop_columns(COUNT), table[COUNT].to_numpy()
+
+    def changes(self, log: pa.Table) -> pa.Table:
+        """A log as rows with `op`, `before` and `after`. A row that is there several times goes and
+        comes as often."""
+        old, new = (log[name].to_pylist() for name in ("before", "after"))
+        rows_before, counts_before = self._images(old)
+        rows_after, counts_after = self._images(new)
+        fewer = np.minimum(counts_before, counts_after)
+        updated = np.where(self._differ(old, new, counts_before, counts_after), fewer, 0)
+        same = fewer - updated
+        numbers = {
+            "update": updated,
+            "delete": counts_before - updated - same,
+            "insert": counts_after - updated - same,
+        }
+        every = np.arange(len(old))
+        places = {op: np.repeat(every, number) for op, number in numbers.items()}
+        none = {op: pa.nulls(len(at), pa.int64()) for op, at in places.items()}
+        before = [pa.array(places[op]) if op != "insert" else none[op] for op in places]
+        after = [pa.array(places[op]) if op != "delete" else none[op] for op in places]
+        ops = [pa.array([op] * len(at), pa.string()) for op, at in places.items()]
+        return pa.table(
+            {
+                "op": pa.concat_arrays(ops),
+                "before": rows_before.take(pa.concat_arrays(before)),
+                "after": rows_after.take(pa.concat_arrays(after)),
+            }
+        )
+
+    def _images(self, rows: list[bytes]) -> tuple[pa.StructArray, np.ndarray]:
+        """Stored rows as structs, NULL where there is none, and how often each is there."""
+        present = np.array([bool(row) for row in rows], bool)
+        decoded = self.decode([row for row in rows if row])
+        counts = np.zeros(len(rows), np.int64)
+        counts[present] = decoded[COUNT].to_numpy()
+        columns = decoded.drop_columns(COUNT).combine_chunks().columns
+        arrays = [column.combine_chunks() for column in columns]
+        structs = pa.StructArray.from_arrays(arrays, fields=list(self.image))
+        return structs.take(pa.array(np.cumsum(present) - 1, mask=~present)), counts
+
+    def _differ(
+        self, old: list[bytes], new: list[bytes], count: np.ndarray, later: np.ndarray
+    ) -> np.ndarray:
+        """Of stored rows, whether the new one is another; not if only its count is."""
+        differ = np.array([a != b for a, b in zip(old, new, strict=True)], bool)
+        (recounted,) = np.nonzero((count != later) & (count > 0) & (later > 0))
+        if len(recounted):
+            rows = self.decode([old[i] for i in recounted]).drop_columns(COUNT)
+            again = self._encode(rows, later[recounted])
+            differ[recounted] = [a != new[i] for i, a in zip(recounted, again, strict=True)]
+        return differ
 
     def decode_row(self, row: bytes) -> dict[str, Any]:
         """One row, without its count."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 
 from everview.catalog import Positions
@@ -15,7 +16,8 @@ FEW_CHANGES = 20_000
 class Step:
     """One epoch: which changes of which tables, in the store at an address.
 
-    `start` None means a load: all rows as of `end` instead of the changes since `start`.
+    `start` None means a load: all rows as of `end` instead of the changes since `start`. `logs` has
+    the states of views that someone follows, each with the epoch that its log begins after.
     """
 
     address: str
@@ -24,6 +26,7 @@ class Step:
     epoch: int
     start: Positions | None
     end: Positions
+    logs: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def changes(self) -> int:

@@ -281,7 +281,7 @@ def _apply_operator(task: Task, shard: int, rows: pa.Table) -> pa.Table:
 
 
 def _once(
-    task: Task, shard: int, rows_in: int, work: Callable[[State], tuple[pa.Table, int]]
+    task: Task, shard: int, rows_in: int, work: Callable[[Any], tuple[pa.Table, int]]
 ) -> pa.Table:
     """Do `work` in a turn, once for each epoch; it returns its output and how many rows to count
     for it."""
@@ -301,7 +301,7 @@ def _once(
     state = shared_store(step.address, readonly=False).states.shard(task.state, shard)
     if step.start is None:
         return state.load(step.epoch, step.token, timed_work)
-    return state.apply(step.epoch, step.token, timed_work)
+    return state.apply(step.epoch, step.token, timed_work, step.logs.get(task.state))
 
 
 def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
@@ -351,11 +351,14 @@ def sink(task: Task, view: str, batches: Batches) -> Batches:
 def _apply_sink(task: Task, shard: int, rows: pa.Table) -> pa.Table:
     view_sink = _view_sink(task.node)
     delta = rows.rename_columns([*(column.name for column in view_sink.columns), WEIGHT])
-    epoch = _step(task.step).epoch
+    step = _step(task.step)
 
-    def work(state: State) -> tuple[pa.Table, int]:
-        touched = view_sink.apply(delta, state, epoch, epoch - 1)
-        return pa.table({"touched": pa.array([touched], pa.int64())}), touched
+    def work(state: CountedState) -> tuple[pa.Table, int]:
+        touched = view_sink.apply(delta, state, step.epoch, step.epoch - 1)
+        if task.state in step.logs:
+            state.log = touched.log()
+        number = len(touched.after)
+        return pa.table({"touched": pa.array([number], pa.int64())}), number
 
     return _once(task, shard, rows.num_rows, work)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from everview.advice import how_to_maintain
 from everview.catalog import (
+    FOLLOWERS,
     REPLACEMENTS,
     VIEWS,
     Definition,
@@ -304,6 +305,8 @@ def rename(context: Context, statement: Statement, at: int) -> Result:
             after = Replacement(_renamed(replacement.view, old, new), root)
             if after != replacement:
                 changes |= {key_: None, REPLACEMENTS[after.view.name]: after}
+        followers = context.store.catalog.get(FOLLOWERS[old])
+        changes |= {FOLLOWERS[old]: None, FOLLOWERS[new]: followers}
         created = None if new.lower() == old.lower() else new
         store_views(context.store, changes, token, created)
     return Result(message=f"view {old} is now called {new}")

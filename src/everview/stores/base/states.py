@@ -28,9 +28,13 @@ SUSPECT = (
 
 
 class CountedState(State, Protocol):
-    """A shard's state inside of one step, with a tally of its reads and writes."""
+    """A shard's state inside of one step, with a tally of its reads and writes.
+
+    A step sets `log` to what its followers will read.
+    """
 
     tally: Tally
+    log: pa.Table | None
 
 
 Work = Callable[[CountedState], pa.Table]
@@ -40,11 +44,14 @@ class Shard(ABC):
     """One shard of an operator's state, or of a view's rows."""
 
     @abstractmethod
-    def apply(self, epoch: int, token: int, work: Work) -> pa.Table:
+    def apply(self, epoch: int, token: int, work: Work, log_after: int | None = None) -> pa.Table:
         """Do `work` on the state for an epoch, and return its output.
 
         A second call for the same epoch changes nothing and returns the same output. Raises
         `Superseded` if a newer token is known here, or a later epoch.
+
+        If `log_after` is an epoch, the shard has a log: of this epoch it gets the state's `log`,
+        and of earlier ones it keeps what came after `log_after`. Else the log is deleted.
         """
 
     @abstractmethod
@@ -62,6 +69,10 @@ class Shard(ABC):
     def output(self, epoch: int) -> pa.Table | None:
         """The output of an epoch, if that is the last one applied; None if there was nothing to do
         in it."""
+
+    @abstractmethod
+    def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
+        """The log of the epochs with after < epoch <= upto, in their order."""
 
     @abstractmethod
     def note_end(self, epoch: int, token: int, task: int) -> None:

@@ -3,8 +3,9 @@
 Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
 `long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
 last epoch applied; `outbox`: its output, an Arrow stream, in pieces of a GiB; `token`: the lease
-of who wrote last; `load` and `work`: what the load and the last epochs took; `ended`: which tasks
-of an epoch came to their end). All change in one transaction, so an epoch is applied once, and
+of who wrote last; `log` with an epoch: what the epoch changed, if someone follows that; `load` and
+`work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to their end).
+All change in one transaction, so an epoch is applied once, and
 asking for it again gives the outbox: that is how the law of states holds here.
 """
 
@@ -35,7 +36,7 @@ from everview.stores.work import ShardWork, append_record, records
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
-_LOAD, _WORK, _ENDED = b"load", b"work", b"ended"
+_LOAD, _WORK, _ENDED, _LOG = b"load", b"work", b"ended", b"log "
 _NUMBER = struct.Struct("<Q")
 _READ = 8192
 _PIECE = 1 << 30  # bytes
@@ -43,9 +44,14 @@ _PATIENCE = 30.0  # seconds
 T = TypeVar("T")
 
 
-def _piece(number: int) -> bytes:
-    """The name of a piece of the outbox."""
-    return _OUTBOX + (b" %d" % number if number else b"")
+def _piece(name: bytes, number: int) -> bytes:
+    """The name of a piece of a stream."""
+    return name + (b" %d" % number if number else b"")
+
+
+def _log_of(epoch: int) -> bytes:
+    """The name of what the log has of an epoch; names are in the order of epochs."""
+    return _LOG + b"%020d" % epoch
 
 
 def lock_of(path: str) -> str:
@@ -61,15 +67,18 @@ class EmbeddedShard(Shard):
         self._store = store
         environment.patience = _PATIENCE
 
-    def apply(self, epoch: int, token: int, work: Work) -> pa.Table:
+    def apply(self, epoch: int, token: int, work: Work, log_after: int | None = None) -> pa.Table:
         def once(txn: lmdb.Transaction) -> pa.Table:
             self._check(txn, token)
             if self._check_order(txn, epoch) == epoch:
-                return self._output(txn)
+                return self._stream(txn, _OUTBOX)
             state = ShardState(txn, self.environment.dbs)
             output = work(state)
             start = time.perf_counter_ns()
-            self._put_output(txn, output)
+            self._put_stream(txn, _OUTBOX, output)
+            self._trim_log(txn, epoch if log_after is None else log_after)
+            if log_after is not None and state.log is not None:
+                self._put_stream(txn, _log_of(epoch), state.log)
             self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
             state.tally.nanoseconds += time.perf_counter_ns() - start
             ring = self._get_meta(txn, _WORK)
@@ -98,7 +107,7 @@ class EmbeddedShard(Shard):
     def hand(self, epoch: int, token: int, output: pa.Table) -> None:
         def once(txn: lmdb.Transaction) -> None:
             self._check(txn, token)
-            self._put_output(txn, output)
+            self._put_stream(txn, _OUTBOX, output)
             self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
 
         self._update(once)
@@ -107,7 +116,25 @@ class EmbeddedShard(Shard):
         with self.environment.reading() as txn, self._naming_damaged_place():
             if self._check_order(txn, epoch) != epoch:
                 return None
-            return self._output(txn)
+            return self._stream(txn, _OUTBOX)
+
+    def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
+        with self.environment.reading() as txn, self._naming_damaged_place():
+            for name in self._log_names(txn, after, upto):
+                yield int(name[len(_LOG) :]), self._stream(txn, name)
+
+    def _trim_log(self, txn: lmdb.Transaction, upto: int) -> None:
+        for name in list(self._log_names(txn, 0, upto)):
+            self._delete_stream(txn, name)
+
+    def _log_names(self, txn: lmdb.Transaction, after: int, upto: int) -> Iterator[bytes]:
+        """The names of what the log has of some epochs, in their order."""
+        first, last = _log_of(after + 1), _log_of(upto)
+        cursor = txn.cursor(self.environment.dbs[-1])
+        more = cursor.set_range(first)
+        while more and (name := bytes(cursor.key())) <= last:
+            yield name
+            more = cursor.set_range(name + b"!")  # after its pieces
 
     def note_end(self, epoch: int, token: int, task: int) -> None:
         def add_task(txn: lmdb.Transaction) -> None:
@@ -160,19 +187,22 @@ class EmbeddedShard(Shard):
             )
         return applied
 
-    def _put_output(self, txn: lmdb.Transaction, output: pa.Table) -> None:
-        """Store the output in pieces, as no value of LMDB may have 4 GiB."""
-        stream = memoryview(to_stream(output))
+    def _put_stream(self, txn: lmdb.Transaction, name: bytes, table: pa.Table) -> None:
+        """Store a table in pieces, as no value of LMDB may have 4 GiB."""
+        stream = memoryview(to_stream(table))
         places = range(0, max(len(stream), 1), _PIECE)
         for number, at in enumerate(places):
-            self._put_meta(txn, _piece(number), bytes(stream[at : at + _PIECE]))
-        number = len(places)
-        while txn.delete(_piece(number), db=self.environment.dbs[-1]):  # of a larger one before
+            self._put_meta(txn, _piece(name, number), bytes(stream[at : at + _PIECE]))
+        self._delete_stream(txn, name, len(places))  # pieces of a larger one before
+
+    def _delete_stream(self, txn: lmdb.Transaction, name: bytes, number: int = 0) -> None:
+        """Delete the pieces of a stream from a number on."""
+        while txn.delete(_piece(name, number), db=self.environment.dbs[-1]):
             number += 1
 
-    def _output(self, txn: lmdb.Transaction) -> pa.Table:
-        pieces = [self._get_meta(txn, _piece(0))]
-        while piece := self._get_meta(txn, _piece(len(pieces))):
+    def _stream(self, txn: lmdb.Transaction, name: bytes) -> pa.Table:
+        pieces = [self._get_meta(txn, name)]
+        while piece := self._get_meta(txn, _piece(name, len(pieces))):
             pieces.append(piece)
         return from_stream(b"".join(pieces) if len(pieces) > 1 else pieces[0])
 

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 import lmdb
 import numpy as np
+import pyarrow as pa
 
 from everview.errors import Damaged
 from everview.state import Bag
@@ -37,6 +38,7 @@ class ShardState:
         self._txn = txn
         self._rows, self._bags, self._long, _ = dbs
         self.tally = Tally()
+        self.log: pa.Table | None = None
 
     def _is_empty(self, db: lmdb._Database) -> bool:
         return int(self._txn.stat(db)["entries"]) == 0

@@ -1,0 +1,230 @@
+"""Who follows the changes of a view, and what they read.
+
+A view has a log of its changes while someone follows it: what its sink changed, epoch by epoch. A
+follower has a name and an epoch up to which it has read; the log stays after the epoch of the
+slowest one. A follower that stores its epoch together with what it made of the changes, and asks
+for the changes after that epoch, sees each change exactly once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from everview.catalog import EPOCH, FOLLOWERS, INTENT, VIEWS, Follower, Followers, ViewRecord
+from everview.closing import Closing
+from everview.errors import Conflict, LogError, LogTrimmed, NotLoaded, UnknownConsumer, ViewNotFound
+from everview.explain.views import epoch_of
+from everview.operators.sink import ViewSink
+from everview.stores.base import RecordChanges, Store
+
+FEED_SECONDS = 60.0  # that the log stays for a feed that gives no sign of life
+
+
+def changes_schema(sink: ViewSink) -> pa.Schema:
+    """The columns of a view's changes; `before` and `after` are structs of the view's columns."""
+    return pa.schema(
+        [
+            pa.field("epoch", pa.int64(), False),
+            pa.field("op", pa.string(), False),
+            pa.field("before", sink.image),
+            pa.field("after", sink.image),
+        ]
+    )
+
+
+def register(
+    store: Store, view: str, name: str, after: int | None = None, seconds: float | None = None
+) -> int:
+    """Keep a view's changes after an epoch until the follower has read them; returns the epoch.
+
+    Without `after` this is where the follower was, or for a new one the present: the committed
+    epoch, or the one that is begun. With `seconds` the follower is forgotten after that time.
+    """
+    catalog = store.catalog
+    while True:
+        record, followers = _view(store, view), catalog.get(FOLLOWERS[view])
+        if not record.is_loaded:
+            raise NotLoaded(f"view {view} has no rows yet, so it has no changes to follow")
+        epoch, intent = catalog.get(EPOCH), catalog.get(INTENT)
+        begun = max(one.number for one in (epoch, intent) if one is not None)
+        since = begun if followers is None else followers.since
+        start = after
+        if start is None:
+            known = followers.by_name.get(name) if followers else None
+            start = known.epoch if known else begun
+        _check_start(view, start, since, begun)
+        until = None if seconds is None else time.time() + seconds
+        added = (followers or Followers(since, {})).read_by(name, Follower(start, until))
+        seen: RecordChanges = {VIEWS[view]: record, EPOCH: epoch, INTENT: intent}
+        seen = {**seen, FOLLOWERS[view]: followers}
+            VIEWS[view]: record,
+            EPOCH: epoch,
+            INTENT: intent,
+            FOLLOWERS[view]: followers,
+        }
+        with suppress(Conflict):
+            catalog.write({FOLLOWERS[view]: added}, expected=seen)
+            return start
+
+
+def _check_start(view: str, start: int, since: int, begun: int) -> None:
+    if start < since:
+        raise LogTrimmed(
+            f"the log of view {view} begins after epoch {since}, so there are no changes after "
+            f"epoch {start}; begin with all rows of the view"
+        )
+    if start > begun:
+        raise LogError(f"view {view} has not come to epoch {start} yet; its newest is {begun}")
+
+
+def acknowledge(
+    store: Store, view: str, name: str, epoch: int, seconds: float | None = None
+) -> None:
+    """Say that a follower has read all changes up to an epoch; it has `seconds` for the next."""
+    until = None if seconds is None else time.time() + seconds
+    while True:
+        followers = _followers(store, view, name)
+        known = followers.by_name[name].epoch
+        if epoch < known:
+            raise LogError(f"{name} has read view {view} up to epoch {known}, so not up to {epoch}")
+        committed = epoch_of(store, _view(store, view))
+        if epoch > committed:
+            raise LogError(f"view {view} has not come to epoch {epoch} yet; it is at {committed}")
+        after = followers.read_by(name, Follower(epoch, until))
+        with suppress(Conflict):
+            store.catalog.write({FOLLOWERS[view]: after}, expected={FOLLOWERS[view]: followers})
+            return
+
+
+def unregister(store: Store, view: str, name: str) -> None:
+    """Say that a follower needs no more changes. Without followers, a view has no log."""
+    while True:
+        followers = _followers(store, view, name)
+        left = followers.without(name)
+        with suppress(Conflict):
+            store.catalog.write({FOLLOWERS[view]: left}, expected={FOLLOWERS[view]: followers})
+            return
+
+
+def read_changes(store: Store, view: str, after: int | None = None) -> Iterator[pa.RecordBatch]:
+    """The changes of committed epochs after one, by default all in the log, in batches of one
+    epoch each."""
+    with closing(store.pins.pin([view], [])) as pinned:
+        record = pinned.catalog.get(VIEWS[view])
+        if record is None:
+            raise ViewNotFound(f"view {view} was dropped")
+        followers = store.catalog.get(FOLLOWERS[view])  # now: what is trimmed in the pin, it tells
+        if followers is None:
+            raise LogError(
+                f"nobody follows view {view}, so it has no log of changes; register first, as with "
+                f'db.view("{view}").register("name")'
+            )
+        after = followers.since if after is None else after
+        upto = epoch_of(pinned, record)
+        if after < followers.since:
+            _check_start(view, after, followers.since, upto)
+        sink = ViewSink(record.plan.columns, record.key)
+        shards = [pinned.states.shard(record.rows, number) for number in record.shards]
+        logs = heapq.merge(*(shard.log(after, upto) for shard in shards), key=lambda log: log[0])
+        for epoch, log in logs:
+            rows = sink.changes(log)
+            epochs = pa.array([epoch] * rows.num_rows, pa.int64())
+            whole = pa.Table.from_arrays([epochs, *rows.columns], schema=changes_schema(sink))
+            yield from whole.combine_chunks().to_batches()
+
+
+@dataclass(frozen=True)
+class EpochOfView:
+    """What an epoch changed in a view, as `View.changes` has it."""
+
+    epoch: int
+    changes: pa.Table
+
+
+class Feed(Closing):
+    """The changes of a view, epoch by epoch, as they are committed.
+
+    With a `snapshot`, a function that returns the view's epoch and all its rows, it begins with
+    these, as inserts. It follows under a name of its own until it is closed, and is forgotten some
+    time after its process has ended in another way. `stop` lets the iteration end.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        view: str,
+        snapshot: Callable[[], tuple[int, pa.Table]] | None,
+        after: int | None,
+        every: float,
+    ) -> None:
+        self._store = store
+        self._view = view
+        self._snapshot = snapshot
+        self._every = every
+        self._name = f"feed {uuid.uuid4().hex[:12]}"
+        self._ending = threading.Event()
+        self.epoch = register(store, view, self._name, after, FEED_SECONDS)
+
+    def __iter__(self) -> Iterator[EpochOfView]:
+        if self._snapshot is not None:
+            yield self._all_rows(self._snapshot)
+        while not self._ending.is_set():
+            batches = read_changes(self._store, self._view, self.epoch)
+            for epoch, parts in groupby(batches, lambda batch: batch.column(0)[0].as_py()):
+                yield EpochOfView(epoch, pa.Table.from_batches(list(parts)))
+                self.epoch = epoch
+            acknowledge(self._store, self._view, self._name, self.epoch, FEED_SECONDS)
+            self._ending.wait(self._every)
+
+    def _all_rows(self, snapshot: Callable[[], tuple[int, pa.Table]]) -> EpochOfView:
+        epoch, rows = snapshot()
+        while epoch < self.epoch and not self._ending.wait(self._every):  # one that was begun
+            epoch, rows = snapshot()
+        self.epoch = epoch
+        record = _view(self._store, self._view)
+        schema = changes_schema(ViewSink(record.plan.columns, record.key))
+        image = schema.field("after").type
+        columns = [column.combine_chunks() for column in rows.columns]
+        number = rows.num_rows
+        arrays = [
+            pa.array([epoch] * number, pa.int64()),
+            pa.array(["insert"] * number, pa.string()),
+            pa.nulls(number, image),
+            pa.StructArray.from_arrays(columns, fields=list(image)),
+        ]
+        return EpochOfView(epoch, pa.Table.from_arrays(arrays, schema=schema))
+
+    def stop(self) -> None:
+        """End the iteration after what it is about to return."""
+        self._ending.set()
+
+    def close(self) -> None:
+        self.stop()
+        with suppress(UnknownConsumer, ViewNotFound):
+            unregister(self._store, self._view, self._name)
+
+
+def _view(store: Store, view: str) -> ViewRecord:
+    record = store.catalog.get(VIEWS[view])
+    if record is None:
+        raise ViewNotFound(f"there is no view {view}")
+    return record
+
+
+def _followers(store: Store, view: str, name: str) -> Followers:
+    followers = store.catalog.get(FOLLOWERS[view])
+    if followers is None or name not in followers.by_name:
+        names = ", ".join(followers.by_name) if followers else "nobody"
+        raise UnknownConsumer(
+            f"{name} does not follow view {view} ({names} does); register it first"
+        )
+    return followers
