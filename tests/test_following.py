@@ -134,7 +134,7 @@ def test_every_epoch_can_be_shown_as_it_was(db: ev.Database) -> None:
 
 def test_without_followers_there_is_no_log(db: ev.Database) -> None:
     view = db.view("totals")
-    with pytest.raises(LogError, match="nobody follows view totals.*register"):
+    with pytest.raises(LogError, match=r"nobody follows view totals.*register"):
         list(view.changes())
     view.register("a")
     db.table("t").put({"id": 1, "g": "a", "x": 1})
@@ -193,9 +193,8 @@ def test_changes_do_not_go_on_over_a_new_load(db: ev.Database, how: str) -> None
     db.maintain()
     start = view.register("copy")
     if how == "replace":
-        db.sql(
-            "CREATE OR REPLACE MATERIALIZED VIEW totals AS SELECT g, min(x) AS m FROM t GROUP BY g"
-        )
+        query = "SELECT g, min(x) AS m FROM t GROUP BY g"
+        db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW totals AS {query}")
         db.maintain()
     else:
         db.rebuild("totals")

@@ -66,11 +66,6 @@ def register(
         added = (followers or Followers(since, {})).read_by(name, Follower(start, until))
         seen: RecordChanges = {VIEWS[view]: record, EPOCH: epoch, INTENT: intent}
         seen = {**seen, FOLLOWERS[view]: followers}
-            VIEWS[view]: record,
-            EPOCH: epoch,
-            INTENT: intent,
-            FOLLOWERS[view]: followers,
-        }
         with suppress(Conflict):
             catalog.write({FOLLOWERS[view]: added}, expected=seen)
             return start
