@@ -2,6 +2,7 @@
 
 from everview.database import Database, open
 from everview.errors import EverviewError
+from everview.following import Feed
 from everview.maintain.report import Report
 from everview.maintain.watching import Epoch, Watcher
 from everview.pin import Pin
@@ -30,6 +31,7 @@ __all__ = [
     "Database",
     "Epoch",
     "EverviewError",
+    "Feed",
     "Observer",
     "Pin",
     "PinNote",

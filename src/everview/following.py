@@ -12,7 +12,7 @@ import heapq
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,7 +23,7 @@ from everview.catalog import EPOCH, FOLLOWERS, INTENT, VIEWS, Follower, Follower
 from everview.closing import Closing
 from everview.errors import Conflict, LogError, LogTrimmed, NotLoaded, UnknownConsumer, ViewNotFound
 from everview.explain.views import epoch_of
-from everview.operators.sink import ViewSink
+from everview.operators.sink import Touched, ViewSink, all_current
 from everview.stores.base import RecordChanges, Store
 
 FEED_SECONDS = 60.0  # that the log stays for a feed that gives no sign of life
@@ -113,28 +113,79 @@ def unregister(store: Store, view: str, name: str) -> None:
 def read_changes(store: Store, view: str, after: int | None = None) -> Iterator[pa.RecordBatch]:
     """The changes of committed epochs after one, by default all in the log, in batches of one
     epoch each."""
-    with closing(store.pins.pin([view], [])) as pinned:
-        record = pinned.catalog.get(VIEWS[view])
+    with closing(_Pinned(store, view)) as pinned:
+        after = pinned.check_log(after)
+        for epoch, log in pinned.logs(after, pinned.epoch):
+            yield from pinned.as_changes(epoch, pinned.sink.changes(log)).to_batches()
+
+
+def read_snapshot(store: Store, view: str, epoch: int | None = None) -> tuple[int, pa.Table]:
+    """All rows of a view as inserts, and their epoch: the committed one, or an earlier one after
+    which the log has all changes."""
+    with closing(_Pinned(store, view)) as pinned:
+        if epoch is not None and epoch != pinned.epoch:
+            pinned.check_log(epoch)
+        epoch = pinned.epoch if epoch is None else epoch
+        rows = pinned.rows_at(epoch)
+        inserts = Touched([b""] * len(rows), rows).log()
+        return epoch, pinned.as_changes(epoch, pinned.sink.changes(inserts))
+
+
+class _Pinned:
+    """A view at one epoch, with its log."""
+
+    def __init__(self, store: Store, view: str) -> None:
+        self._store, self._view = store, view
+        self._pin = store.pins.pin([view], [])
+        record = self._pin.catalog.get(VIEWS[view])
         if record is None:
+            self._pin.close()
             raise ViewNotFound(f"view {view} was dropped")
-        followers = store.catalog.get(FOLLOWERS[view])  # now: what is trimmed in the pin, it tells
+        self.epoch = epoch_of(self._pin, record)
+        self.sink = ViewSink(record.plan.columns, record.key)
+        self._shards = [self._pin.states.shard(record.rows, number) for number in record.shards]
+
+    def check_log(self, after: int | None) -> int:
+        """An epoch after which the log has all changes, by default the first. Raises `LogTrimmed`.
+
+        Asked in the catalog of now, which also knows what was trimmed before this was pinned.
+        """
+        followers = self._store.catalog.get(FOLLOWERS[self._view])
         if followers is None:
             raise LogError(
-                f"nobody follows view {view}, so it has no log of changes; register first, as with "
-                f'db.view("{view}").register("name")'
+                f"nobody follows view {self._view}, so it has no log of changes; register first, "
+                f'as with db.view("{self._view}").register("name")'
             )
         after = followers.since if after is None else after
-        upto = epoch_of(pinned, record)
-        if after < followers.since:
-            _check_start(view, after, followers.since, upto)
-        sink = ViewSink(record.plan.columns, record.key)
-        shards = [pinned.states.shard(record.rows, number) for number in record.shards]
-        logs = heapq.merge(*(shard.log(after, upto) for shard in shards), key=lambda log: log[0])
-        for epoch, log in logs:
-            rows = sink.changes(log)
-            epochs = pa.array([epoch] * rows.num_rows, pa.int64())
-            whole = pa.Table.from_arrays([epochs, *rows.columns], schema=changes_schema(sink))
-            yield from whole.combine_chunks().to_batches()
+        _check_start(self._view, after, followers.since, max(after, self.epoch))
+        return after
+
+    def logs(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
+        """The log of some epochs, in their order."""
+        logs = (shard.log(after, upto) for shard in self._shards)
+        return heapq.merge(*logs, key=lambda log: log[0])
+
+    def rows_at(self, epoch: int) -> list[bytes]:
+        """The stored rows as of an epoch: those of now, with later changes undone."""
+        batches = (batch for shard in self._shards for batch in shard.values())
+        rows = [row for batch in batches for row in all_current(batch, self.epoch) if row]
+        later = list(self.logs(epoch, self.epoch))
+        if not later:
+            return rows
+        left = set(rows)  # no row is stored twice: it has its key, and its count
+        for _, log in reversed(later):
+            before, after = (log[name].to_pylist() for name in ("before", "after"))
+            left.difference_update(after)
+            left.update(filter(None, before))
+        return list(left)
+
+    def as_changes(self, epoch: int, rows: pa.Table) -> pa.Table:
+        epochs = pa.array([epoch] * rows.num_rows, pa.int64())
+        columns = [epochs, *rows.columns]
+        return pa.Table.from_arrays(columns, schema=changes_schema(self.sink)).combine_chunks()
+
+    def close(self) -> None:
+        self._pin.close()
 
 
 @dataclass(frozen=True)
@@ -148,30 +199,25 @@ class EpochOfView:
 class Feed(Closing):
     """The changes of a view, epoch by epoch, as they are committed.
 
-    With a `snapshot`, a function that returns the view's epoch and all its rows, it begins with
-    these, as inserts. It follows under a name of its own until it is closed, and is forgotten some
-    time after its process has ended in another way. `stop` lets the iteration end.
+    From a snapshot, it begins with all rows of the view, as inserts. It follows under a name of its
+    own until it is closed, and is forgotten some time after its process has ended in another way.
+    `stop` lets the iteration end.
     """
 
     def __init__(
-        self,
-        store: Store,
-        view: str,
-        snapshot: Callable[[], tuple[int, pa.Table]] | None,
-        after: int | None,
-        every: float,
+        self, store: Store, view: str, from_snapshot: bool, after: int | None, every: float
     ) -> None:
         self._store = store
         self._view = view
-        self._snapshot = snapshot
+        self._from_snapshot = from_snapshot
         self._every = every
         self._name = f"feed {uuid.uuid4().hex[:12]}"
         self._ending = threading.Event()
         self.epoch = register(store, view, self._name, after, FEED_SECONDS)
 
     def __iter__(self) -> Iterator[EpochOfView]:
-        if self._snapshot is not None:
-            yield self._all_rows(self._snapshot)
+        if self._from_snapshot:
+            yield self._snapshot()
         while not self._ending.is_set():
             batches = read_changes(self._store, self._view, self.epoch)
             for epoch, parts in groupby(batches, lambda batch: batch.column(0)[0].as_py()):
@@ -180,23 +226,12 @@ class Feed(Closing):
             acknowledge(self._store, self._view, self._name, self.epoch, FEED_SECONDS)
             self._ending.wait(self._every)
 
-    def _all_rows(self, snapshot: Callable[[], tuple[int, pa.Table]]) -> EpochOfView:
-        epoch, rows = snapshot()
+    def _snapshot(self) -> EpochOfView:
+        epoch, rows = read_snapshot(self._store, self._view)
         while epoch < self.epoch and not self._ending.wait(self._every):  # one that was begun
-            epoch, rows = snapshot()
+            epoch, rows = read_snapshot(self._store, self._view)
         self.epoch = epoch
-        record = _view(self._store, self._view)
-        schema = changes_schema(ViewSink(record.plan.columns, record.key))
-        image = schema.field("after").type
-        columns = [column.combine_chunks() for column in rows.columns]
-        number = rows.num_rows
-        arrays = [
-            pa.array([epoch] * number, pa.int64()),
-            pa.array(["insert"] * number, pa.string()),
-            pa.nulls(number, image),
-            pa.StructArray.from_arrays(columns, fields=list(image)),
-        ]
-        return EpochOfView(epoch, pa.Table.from_arrays(arrays, schema=schema))
+        return EpochOfView(epoch, rows)
 
     def stop(self) -> None:
         """End the iteration after what it is about to return."""

@@ -287,9 +287,8 @@ class View:
         """
         if start not in ("snapshot", "now") and not isinstance(start, int):
             raise LogError(f"a feed can't start at {start!r}; use 'snapshot', 'now' or an epoch")
-        snapshot = self._at_epoch if start == "snapshot" else None
         after = start if isinstance(start, int) else None
-        return Feed(self._followed, self.name, snapshot, after, every)
+        return Feed(self._followed, self.name, start == "snapshot", after, every)
 
     def register(self, consumer: str, after: int | None = None) -> int:
         """Keep the view's changes in a log until `consumer` acknowledges them.
@@ -315,12 +314,6 @@ class View:
         if not isinstance(self._store, Store):
             raise ReadOnly("a pin has one epoch and no changes; follow the view of the database")
         return self._store
-
-    def _at_epoch(self) -> tuple[int, pa.Table]:
-        """The epoch of the view, and all its rows."""
-        with _pinned_store(self._store, [self.name]) as pinned:
-            view = View(pinned, self.name)
-            return view.epoch, view._rows()
 
     def get(self, *key: Any) -> Row | None:
         """The row with that key, or None; `key` says which columns form the key."""

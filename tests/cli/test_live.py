@@ -41,9 +41,7 @@ def watched(*steps: Any) -> Any:
     """A maintain that does these steps and then, like a user, presses Ctrl-C."""
     left = list(steps)
 
-    def maintain(
-        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
-    ) -> Report:
+    def maintain(db: everview.Database, watch: Any, **options: Any) -> Report:
         if left:
             left.pop(0)(watch)
         else:
@@ -108,9 +106,7 @@ def test_ctrl_c_ends_a_run_politely(shop: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_run_that_has_nothing_to_do_says_so_on_a_pipe_too(
     shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def maintain(
-        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
-    ) -> Report:
+    def maintain(db: everview.Database, watch: Any, **options: Any) -> Report:
         threading.Timer(0.1, press_ctrl_c).start()
         return Report()
 
@@ -125,9 +121,7 @@ def test_a_run_that_has_nothing_to_do_says_so_on_a_pipe_too(
 def test_a_second_ctrl_c_ends_it_at_once(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
-    def maintain(
-        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
-    ) -> Report:
+    def maintain(db: everview.Database, watch: Any, **options: Any) -> Report:
         press_ctrl_c()
         assert watch.finishing.wait(10)
         time.sleep(0.2)  # the main thread waits for this one again
@@ -143,9 +137,7 @@ def test_a_second_ctrl_c_ends_it_at_once(shop: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_error_of_the_maintainer_is_one_line(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def maintain(
-        db: everview.Database, engine: Any = None, watch: Any = None, lease: float = 0
-    ) -> Report:
+    def maintain(db: everview.Database, watch: Any, **options: Any) -> Report:
         raise DatabaseError("broken")
 
     monkeypatch.setattr(everview.Database, "maintain", maintain)

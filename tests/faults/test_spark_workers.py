@@ -26,7 +26,7 @@ from .proc import command_of, family, parent_of
 
 def python_workers() -> list[int]:
     """Those that the daemons of this process's Spark have forked."""
-    daemons = [pid for pid in family(os.getpid()) if b"pyspark.daemon" in command_of(pid)]
+    daemons = [pid for pid in family(os.getpid()) if b"everview.programs.daemon" in command_of(pid)]
     return [pid for pid in daemons if parent_of(pid) in daemons]
 
 
@@ -34,8 +34,11 @@ def kill_some(chance: random.Random, killed: list[int]) -> None:
     """Kill two of them, a little later."""
     for _ in range(2):
         time.sleep(chance.uniform(0, 0.4))
-        if found := python_workers():
-            killed.append(chance.choice(found))
+        deadline = time.monotonic() + 1
+        while not (running := python_workers()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if running:
+            killed.append(chance.choice(running))
             with suppress(ProcessLookupError):
                 os.kill(killed[-1], signal.SIGKILL)
 

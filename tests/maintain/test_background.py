@@ -131,7 +131,7 @@ class Looks:
         self.threads: set[threading.Thread] = set()
         monkeypatch.setattr(background, "maintain", self)
 
-    def __call__(self, store: Any, engine: Any, watch: Any) -> Report:
+    def __call__(self, store: Any, engine: Any, watch: Any, batch: Any) -> Report:
         self.count += 1
         self.threads.add(threading.current_thread())
         if self.error is not None:

@@ -28,6 +28,7 @@ from everview.cli.rows import delete, get, put, scan
 from everview.cli.shell import shell
 from everview.cli.space import compact, pins
 from everview.cli.statements import sql
+from everview.cli.tail import tail
 from everview.cli.views import explain, run, verify
 from everview.errors import EverviewError
 
@@ -111,6 +112,7 @@ for _command in (
     delete,
     get,
     scan,
+    tail,
     status,
     demo,
     run,

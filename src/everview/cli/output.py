@@ -103,6 +103,13 @@ def _lines(batch: pa.RecordBatch, format: str) -> Iterator[str]:
     return map(",".join, zip(*columns, strict=True))
 
 
+def cell(value: Any, type: pa.DataType) -> str:
+    """A value in a line of text; arrays, structs and maps are JSON."""
+    if value is None:
+        return "NULL"
+    return _csv_cell(format_value(value, type) if is_nested(type) else value)
+
+
 def _csv_cells(column: pa.Array) -> Iterator[str]:
     """The column's cells; arrays, structs and maps are JSON."""
     values = values_of(column)

@@ -35,6 +35,11 @@ from everview.schema import TableSchema, quoted, sql_name
 from everview.spark.changes import IMAGES, ChangeReader, ChangeStreamReader, changes_shape
 from everview.spark.filters import key_range, to_arrow
 from everview.spark.options import Options, store_at
+from everview.spark.view_changes import (
+    ViewChangeReader,
+    ViewChangeStreamReader,
+    view_changes_shape,
+)
 from everview.view import View
 
 _ROWS_OF_VIEW = 100_000
@@ -54,6 +59,9 @@ class EverviewDataSource(DataSource):
     `startingPosition` is earliest (default), latest, or positions as JSON; `maxRowsPerBatch`
     bounds a stream's batches; `consumer` is a name under which the log keeps the changes that the
     stream has not committed yet (without it, trimming may overtake the stream).
+
+    The changes of a view have epoch, op, before and after. For them, `startingPosition` is snapshot
+    (all rows first, the default of a stream), latest, or an epoch.
     """
 
     @classmethod
@@ -66,9 +74,9 @@ class EverviewDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = Options.of(self.options)
         shape = self._declared(options, schema)
-        if options.changes:
-            return ChangeReader(options, shape)
-        return ViewReader(options, shape) if is_view(options) else TableReader(options, shape)
+        if is_view(options):
+            return (ViewChangeReader if options.changes else ViewReader)(options, shape)
+        return (ChangeReader if options.changes else TableReader)(options, shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = Options.of(self.options)
@@ -77,7 +85,8 @@ class EverviewDataSource(DataSource):
                 f"table {options.table} can be streamed only as changes; add "
                 '.option("changes", "true"), or read it once with spark.read'
             )
-        return ChangeStreamReader(options, self._declared(options, schema))
+        kind = ViewChangeStreamReader if is_view(options) else ChangeStreamReader
+        return kind(options, self._declared(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise UnsupportedSql(
@@ -92,7 +101,7 @@ class EverviewDataSource(DataSource):
         """The Arrow schema of the rows to read."""
         options = Options.of(self.options)
         if is_view(options):
-            return _view_shape(options)
+            return view_changes_shape(options) if options.changes else _view_shape(options)
         table = _describe(options)
         if options.changes:
             return changes_shape(table, options.columns)
@@ -235,15 +244,15 @@ class ViewReader(DataSourceReader):
 
 
 def is_view(options: Options) -> bool:
-    """Whether the name is a view's; a view has no changes and no snapshots to read."""
+    """Whether the name is a view's. A view can't be read at the positions of a snapshot."""
     with store_at(options.db) as store:
-        is_view_name = store.catalog.get(VIEWS[options.table]) is not None
-    if is_view_name and (options.changes or options.snapshot is not None):
+        is_view = store.catalog.get(VIEWS[options.table]) is not None
+    if is_view and options.snapshot is not None:
         raise UnsupportedSql(
-            f"{options.table} is a view: it is read as of its newest epoch, without changes or "
-            "snapshot; leave these options out"
+            f"{options.table} is a view: it is read as of its newest epoch; leave out the option "
+            "snapshot"
         )
-    return is_view_name
+    return is_view
 
 
 def _view_shape(options: Options) -> pa.Schema:
