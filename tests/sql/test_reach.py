@@ -215,7 +215,7 @@ def test_a_stored_view_that_reaches_out_is_stopped_and_others_go_on(
     )
     plan = planted(db.view("v").plan, name, shop.filled(hostile), shop.filled(READS))
     change_record(db, "v", plan_text=plan.text, definition=Definition(hostile))
-    db.engine.programs._made.clear()  # as in another process
+    db.engine.programs._programs.clear()  # as in another process
     db.table("t").put({"id": 3, "s": "c"})
     report = db.maintain()
     assert "spark.read.format('everview')" in report.failed["v"]
