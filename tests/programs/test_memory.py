@@ -23,9 +23,9 @@ def run(rows):
 
 before = memory.private_bytes()
 print(before + memory.SPARE, *run(2_000_000))
-held = memory._held
+kept_bytes = memory._bytes_after_tidying
 run(10)
-print(held, memory._held)
+print(kept_bytes, memory._bytes_after_tidying)
 """
 
 

@@ -140,7 +140,7 @@ def _with_states(
     drop_states(store, store.states.names(), [*views, *beside])  # those of a load that failed
     operators = {node.identity: node for node in view.plan.walk() if node.is_operator}
     live_views = [*(other for other in views if other.is_live), *beside]
-    live = {identity: state for live in live_views for identity, state in live.operators.items()}
+    live = {node: state for other in live_views for node, state in other.operators.items()}
     fresh = {identity: _new_state() for identity in operators.keys() - live.keys()}
     shared = {identity: live[identity] for identity in operators.keys() & live.keys()}
     states = {**shared, **fresh, ROWS: _new_state()}

@@ -100,8 +100,8 @@ class JoinOperator(Operator):
         own_keys, other_keys = untagged(own, side), untagged(other, side)
         keys = pa.concat_arrays([own_keys, other_keys]).unique()
         keys = keys.take(pc.array_sort_indices(keys))
-        listed = keys.to_pylist()
-        before = self._counts_before(listed, state)
+        key_list = keys.to_pylist()
+        before = self._counts_before(key_list, state)
         at = pc.index_in(other_keys, keys).to_numpy()
         after = before.copy()
         after[at] += other.totals()
@@ -111,7 +111,8 @@ class JoinOperator(Operator):
             )
         if not self._node.unique:
             state.put_many(
-                [listed[i] for i in at], [_COUNT.pack(n) if n else b"" for n in after[at].tolist()]
+                [key_list[i] for i in at],
+                [_COUNT.pack(n) if n else b"" for n in after[at].tolist()],
             )
         has_match = (after > 0)[pc.index_in(own_keys, keys).to_numpy()][own.which]
         outputs = [self._unpaired(side, own.rows, own.weights, has_match)]
@@ -153,10 +154,10 @@ class JoinOperator(Operator):
     def _check_single(self, left: Bagged, right: Bagged, state: State) -> None:
         """Raise `TooManyRows` if a row of the left has more than one match."""
         keys = pa.concat_arrays([untagged(left), untagged(right)]).unique()
-        listed = keys.take(pc.array_sort_indices(keys)).to_pylist()
-        many = _counts(state.get_many(listed)) > 1
+        key_list = keys.take(pc.array_sort_indices(keys)).to_pylist()
+        many = _counts(state.get_many(key_list)) > 1
         if many.any():
-            left_keys = [bytes([LEFT]) + listed[i][1:] for i in np.flatnonzero(many)]
+            left_keys = [bytes([LEFT]) + key_list[i][1:] for i in np.flatnonzero(many)]
             if len(state.get_bags(left_keys)[0]):
                 raise TooManyRows(SEVERAL)
 

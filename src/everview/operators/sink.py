@@ -107,8 +107,8 @@ class ViewSink:
 
     def _encode(self, rows: pa.Table, counts: np.ndarray) -> list[bytes]:
         whole = rows.append_column(COUNT, pa.array(counts))
-        listed: list[bytes] = self._rows.encode(one_batch(whole)).to_pylist()
-        return listed
+        encoded: list[bytes] = self._rows.encode(one_batch(whole)).to_pylist()
+        return encoded
 
     def _recounted(self, row: bytes, count: int) -> bytes:
         return self._encode(self.decode([row]).drop_columns(COUNT), np.array([count]))[0]
@@ -189,8 +189,8 @@ class ViewSink:
         return self._points.decode(row, range(len(self.columns)))
 
     def key_of(self, rows: pa.Table) -> list[bytes]:
-        listed: list[bytes] = self._keys.encode(rows).to_pylist()
-        return listed
+        keys: list[bytes] = self._keys.encode(rows).to_pylist()
+        return keys
 
     def plain_key(self, values: Sequence[Any]) -> bytes | None:
         """The key of a row from its values, in the order of the view's columns; None if a value

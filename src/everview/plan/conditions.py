@@ -37,8 +37,8 @@ class Condition:
 
     def __str__(self) -> str:
         texts = [value if _NUMBER.fullmatch(value) else f"'{value}'" for value in self.values]
-        listed = f"({', '.join(texts)})" if self.comparison == "IN" else "".join(texts)
-        return " ".join(filter(None, [self.column, self.comparison, listed, self.other]))
+        operands = f"({', '.join(texts)})" if self.comparison == "IN" else "".join(texts)
+        return " ".join(filter(None, [self.column, self.comparison, operands, self.other]))
 
     def columns(self) -> list[str]:
         return [self.column] if self.other is None else [self.column, self.other]

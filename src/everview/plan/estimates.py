@@ -124,8 +124,8 @@ class Estimates:
     def _make(self, node: Node) -> Estimate:
         if isinstance(node, Source):
             whole = float(self._samples.rows(node.table))
-            sample, taken = self._samples.sample(node)
-            return Estimate(node, _share(whole, sample, taken), whole, sample, {})
+            sample, sampled = self._samples.sample(node)
+            return Estimate(node, _share(whole, sample, sampled), whole, sample, {})
         if isinstance(node, Constant):
             rows = float(len(node.rows))
             return Estimate(node, rows, rows, None, dict.fromkeys(node.names(), rows))
@@ -305,11 +305,11 @@ def _scaled(root: Estimate, sample: pa.Table) -> float:
     return _share(root.rows, sample, root.sample.num_rows)
 
 
-def _share(rows: float, sample: pa.Table, taken: int) -> float:
-    if taken == 0:
+def _share(rows: float, sample: pa.Table, sampled: int) -> float:
+    if sampled == 0:
         return 0.0
-    count = sample.num_rows or (0.5 if taken < rows else 0)
-    return float(rows * count / taken)
+    count = sample.num_rows or (0.5 if sampled < rows else 0)
+    return float(rows * count / sampled)
 
 
 def not_null(node: Filter) -> list[str] | None:

@@ -54,7 +54,11 @@ Slots = tuple[tuple[str, str], ...]
 REGION = Column("id", pa.int64())
 WEIGHTED = Column(WEIGHT, pa.int64())
 SHARDED = Column(SHARD, pa.int32())
-DONE = (Column("view", pa.string()), Column("shard", pa.int32()), Column("touched", pa.int64()))
+RESULT_COLUMNS = (
+    Column("view", pa.string()),
+    Column("shard", pa.int32()),
+    Column("touched", pa.int64()),
+)
 
 
 @dataclass(frozen=True)
@@ -131,9 +135,9 @@ class Program:
         slots = tuple((column.name, column.name) for column in plain)
         task = Task(self._step_or_name, document, state, ((0, slots),))
         placed, tasks = self._placed(frame, renamed, (*plain, WEIGHTED), by)
-        sunk = placed.mapInArrow(partial(workers.sink, task, view), struct(DONE))
-        self.duties.append(Duty(f"view {view}", state, tasks, placed, lambda: sunk))
-        return sunk
+        job = placed.mapInArrow(partial(workers.sink, task, view), struct(RESULT_COLUMNS))
+        self.duties.append(Duty(f"view {view}", state, tasks, placed, lambda: job))
+        return job
 
     def ahead(self, node: Node) -> DataFrame | None:
         """A job that runs one operator; nodes that read it then read its stored output."""
@@ -146,9 +150,9 @@ class Program:
         at = place or self._states[node.identity]
         self._frames[node.identity] = self._read_shards(workers.read_ahead_output, node, at)
         run: Callable[[Any], Any] = partial(workers.operate_ahead, task, place)
-        done = frame.mapInArrow(run, struct(DONE))
-        self._add_duty(node, task, tasks, frame, lambda: done)
-        return done
+        job = frame.mapInArrow(run, struct(RESULT_COLUMNS))
+        self._add_duty(node, task, tasks, frame, lambda: job)
+        return job
 
     def _add_duty(
         self,
@@ -336,7 +340,11 @@ class Program:
         operate_alone: Callable[[Any], Any] = partial(workers.operate_ahead, task, None)
         self._tasks[node.identity] = tasks
         self._add_duty(
-            node, task, tasks, frame, lambda: frame.mapInArrow(operate_alone, struct(DONE))
+            node,
+            task,
+            tasks,
+            frame,
+            lambda: frame.mapInArrow(operate_alone, struct(RESULT_COLUMNS)),
         )
         return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
 

@@ -228,7 +228,7 @@ def operate_ahead(task: Task, place: str | None, batches: Batches) -> Batches:
         if place is not None:
             store = shared_store(step.address, readonly=False)
             store.states.shard(place, shard).hand(step.epoch, step.token, output)
-        yield _done("", shard, pa.array([0], pa.int64()))
+        yield _result_batch("", shard, pa.array([0], pa.int64()))
     _note_end(task)
 
 
@@ -243,7 +243,7 @@ def _note_end(task: Task) -> None:
     first.note_end(step.epoch, step.token, number)
 
 
-def _done(view: str, shard: int, touched: pa.Array) -> pa.RecordBatch:
+def _result_batch(view: str, shard: int, touched: pa.Array) -> pa.RecordBatch:
     return pa.record_batch(
         {"view": pa.array([view]), "shard": pa.array([shard], pa.int32()), "touched": touched}
     )
@@ -344,7 +344,7 @@ def sink(task: Task, view: str, batches: Batches) -> Batches:
     """Write view rows; yields (view, shard, rows touched)."""
     for shard, rows in in_turn(_by_shard(list(batches))):
         touched = _shard_of("view", task, shard, rows)["touched"]
-        yield _done(view, shard, touched.combine_chunks())
+        yield _result_batch(view, shard, touched.combine_chunks())
     _note_end(task)
 
 

@@ -97,16 +97,16 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _to_offset(self._newest())
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        done = _to_positions(start)
-        self._register(done)
+        positions = _to_positions(start)
+        self._register(positions)
         target = self.target or self._newest()
-        self._check_same_table(done, target)
-        backlog = {region: target[region] - done[region] for region in done}
+        self._check_same_table(positions, target)
+        backlog = {region: target[region] - positions[region] for region in positions}
         if isinstance(limit, ReadMinRows) and sum(backlog.values()) < limit.min_rows:
             return start
         if isinstance(limit, ReadMaxRows):
             backlog = share(limit.max_rows, backlog)
-        return _to_offset({region: done[region] + backlog[region] for region in done})
+        return _to_offset({region: positions[region] + backlog[region] for region in positions})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[LogSlice]:
         return slices(_to_positions(start), _to_positions(end))
@@ -134,11 +134,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 store.register(self.options.table, self.options.consumer, after)
             self.registered = True
 
-    def _check_same_table(self, done: Positions, newest: Positions) -> None:
-        if done.keys() != newest.keys() or any(done[r] > newest[r] for r in done):
+    def _check_same_table(self, positions: Positions, newest: Positions) -> None:
+        if positions.keys() != newest.keys() or any(positions[r] > newest[r] for r in positions):
             raise LogError(
-                f"table {self.options.table}: the stream has read up to {done}, but the log ends "
-                f"at {newest}; the table was dropped and created again, so start with a new "
+                f"table {self.options.table}: the stream has read up to {positions}, but the log "
+                f"ends at {newest}; the table was dropped and created again, so start with a new "
                 "checkpointLocation"
             )
 

@@ -116,8 +116,8 @@ def show(context: Context, statement: Statement) -> Result:
     if match is None:
         raise UnsupportedSql("SHOW takes TABLES [LIKE 'pattern'], or VIEWS")
     parts = (match["pattern"] or "*").split("*")
-    wanted = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE)
-    names = [name for name in context.tables() if wanted.fullmatch(name)]
+    pattern = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE)
+    names = [name for name in context.tables() if pattern.fullmatch(name)]
     return Result(pa.table({"table": pa.array(names, pa.string())}))
 
 

@@ -49,7 +49,7 @@ def insert(context: Context, statement: Statement) -> Result:
     else:
         new_rows = _insert_query(context, statement, schema, columns, named)
     report = context.table(schema.name).put(new_rows)
-    return _done(report.rows, "inserted", count_unchanged(report.unchanged))
+    return _count_result(report.rows, "inserted", count_unchanged(report.unchanged))
 
 
 def update(context: Context, statement: Statement) -> Result:
@@ -71,8 +71,8 @@ def update(context: Context, statement: Statement) -> Result:
         _move(context, schema, pa.table(result.columns[width:], names=list(schema.key)), after)
     elif after.num_rows:
         report = context.table(schema.name).put(after)
-        return _done(report.rows, "updated", count_unchanged(report.unchanged, "so"))
-    return _done(after.num_rows, "updated")
+        return _count_result(report.rows, "updated", count_unchanged(report.unchanged, "so"))
+    return _count_result(after.num_rows, "updated")
 
 
 def delete(context: Context, statement: Statement) -> Result:
@@ -82,14 +82,14 @@ def delete(context: Context, statement: Statement) -> Result:
     schema = context.store.describe(table_name(tree.this))
     table = context.table(schema.name)
     if not tree.args.get("where"):
-        return _done(table.delete(table.to_arrow(columns=schema.key)).rows, "deleted")
+        return _count_result(table.delete(table.to_arrow(columns=schema.key)).rows, "deleted")
     row = quoted(tree.this.alias or tree.this.name)
     keys = _aliased([f"{row}.{quoted(name)}" for name in schema.key])
     from_at = _position(statement, TokenType.FROM)
     where_at = _position(statement, TokenType.WHERE)
     target = statement.cut(from_at, where_at)
     rows = evaluate(context, f"SELECT {keys} {target} {_where(statement, from_at)}")
-    return _done(table.delete(rows.rename_columns(list(schema.key))).rows, "deleted")
+    return _count_result(table.delete(rows.rename_columns(list(schema.key))).rows, "deleted")
 
 
 def _tree(statement: Statement, kind: type[exp.Expr], form: str) -> Any:
@@ -103,7 +103,7 @@ def _has_more(tree: exp.Expr, *known: str) -> bool:
     return any(value for name, value in tree.args.items() if name not in known)
 
 
-def _done(count: int, what: str, besides: str = "") -> Result:
+def _count_result(count: int, what: str, besides: str = "") -> Result:
     return Result(message=f"{count_rows(count)} {what}{besides}", count=count)
 
 
@@ -195,10 +195,10 @@ def _move(context: Context, schema: TableSchema, before: pa.Table, after: pa.Tab
     table = context.table(schema.name)
     old, new = _key_tuples(before), _key_tuples(after.select(schema.key))
     if len(set(new)) < len(new):
-        raise _taken(schema, next(key for at, key in enumerate(new) if key in new[:at]))
+        raise _duplicate_key(schema, next(key for at, key in enumerate(new) if key in new[:at]))
     leaving, arriving = set(old).difference(new), list(set(new).difference(old))
     if arriving and (existing := table.get_many(arriving, schema.key)).num_rows:
-        raise _taken(schema, _key_tuples(existing)[0])
+        raise _duplicate_key(schema, _key_tuples(existing)[0])
     table.put(after)
     if leaving:
         table.delete(list(leaving))
@@ -208,7 +208,7 @@ def _key_tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def _taken(schema: TableSchema, key: tuple[Any, ...]) -> DataError:
+def _duplicate_key(schema: TableSchema, key: tuple[Any, ...]) -> DataError:
     values = ", ".join(f"{name} = {value}" for name, value in zip(schema.key, key, strict=True))
     return DataError(
         f"UPDATE {schema.name}: two rows would have the key {values}; nothing was changed"

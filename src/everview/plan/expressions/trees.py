@@ -33,16 +33,16 @@ class Tree:
     def walk(self, below: Callable[[Tree], tuple[Tree, ...]] | None = None) -> Iterator[Tree]:
         """Every part, those below before those above; `below` says which parts to follow."""
         seen: set[int] = set()
-        left: list[tuple[Tree, bool]] = [(self, False)]
-        while left:
-            tree, is_done = left.pop()
+        remaining: list[tuple[Tree, bool]] = [(self, False)]
+        while remaining:
+            tree, is_done = remaining.pop()
             if is_done:
                 yield tree
             elif id(tree) not in seen:
                 seen.add(id(tree))
-                left.append((tree, True))
+                remaining.append((tree, True))
                 parts = tree.parts() if below is None else below(tree)
-                left += [(part, False) for part in reversed(parts)]
+                remaining += [(part, False) for part in reversed(parts)]
 
     def to_json(self) -> list[list[Any]]:
         """The distinct parts, those below first; a part has the places of those below it."""

@@ -74,16 +74,16 @@ class Node:
     def walk(self, ends: Callable[[Node], bool] = lambda node: False) -> Iterator[Node]:
         """Every node of the plan once, inputs first; but nothing below a node that `ends` it."""
         seen: set[str] = set()
-        left: list[tuple[Node, bool]] = [(self, False)]
-        while left:
-            node, is_done = left.pop()
+        remaining: list[tuple[Node, bool]] = [(self, False)]
+        while remaining:
+            node, is_done = remaining.pop()
             if is_done:
                 yield node
             elif node.identity not in seen:
                 seen.add(node.identity)
-                left.append((node, True))
+                remaining.append((node, True))
                 below = () if ends(node) else node.inputs()
-                left += [(input_node, False) for input_node in reversed(below)]
+                remaining += [(input_node, False) for input_node in reversed(below)]
 
     def with_inputs(self, change: Callable[[Node], Node]) -> Node:
         """The node with each of its inputs changed."""
@@ -180,12 +180,12 @@ class Node:
     @cached_property
     def identity(self) -> str:
         """The same for equal nodes, and only for them."""
-        left = list(self.inputs())
-        while left:  # inputs first, as plans may be deeper than Python's stack
-            waiting = [below for below in left[-1].inputs() if "identity" not in vars(below)]
+        remaining = list(self.inputs())
+        while remaining:  # inputs first, as plans may be deeper than Python's stack
+            waiting = [below for below in remaining[-1].inputs() if "identity" not in vars(below)]
             if not waiting:
-                left.pop().identity  # noqa: B018
-            left += waiting
+                remaining.pop().identity  # noqa: B018
+            remaining += waiting
         own = json.dumps(self._own(lambda input_node: input_node.identity), sort_keys=True)
         return blake2b(own.encode(), digest_size=10).hexdigest()
 

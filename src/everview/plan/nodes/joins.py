@@ -81,8 +81,10 @@ class Join(Node):
         for by, keys in zip(distributions, (self.left_keys, self.right_keys), strict=True):
             if by and all(place & set(keys) for place in by):
                 return [next(i for i, key in enumerate(keys) if key in place) for place in by]
-        wanted = {name for place in hashed(self.left.columns, self.left_keys) for name in place}
-        return [i for i, key in enumerate(self.left_keys) if key in wanted]
+        hashed_names = {
+            name for place in hashed(self.left.columns, self.left_keys) for name in place
+        }
+        return [i for i, key in enumerate(self.left_keys) if key in hashed_names]
 
     def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
         by = self.shards_by(distributions)[0]

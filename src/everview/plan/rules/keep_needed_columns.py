@@ -49,11 +49,11 @@ def _narrowed(node: Node, needed: set[str]) -> Node:
         return replace(node, parts=parts, columns=tuple(map(node.column, names)))
     if isinstance(node, Join):
         return _of_join(node, needed)
-    taken = iter([node.required_columns(needed)])  # of the first input; others keep all columns
+    required = iter([node.required_columns(needed)])  # of the first input; others keep all columns
 
     def narrowed(below: Node) -> Node:
-        names = next(taken, None)
-        return _exactly(below, below.names() if names is None else _wanted(below, names))
+        names = next(required, None)
+        return _exactly(below, below.names() if names is None else _in_node_order(below, names))
 
     result = node.with_inputs(narrowed)
     return replace(result, columns=result.inputs()[0].columns) if node.passes_rows else result
@@ -88,13 +88,13 @@ def _of_replace(node: Replace, needed: set[str]) -> Node:
     pairs = list(zip(computed.expressions, node.names()[len(names) :], strict=True))
     needed_pairs = [(tree, name) for tree, name in pairs if name in needed] or pairs[: not names]
     trees = tuple(tree for tree, _ in needed_pairs)
-    wanted = {*node.groups, *columns_of(*trees)}
+    required = {*node.groups, *columns_of(*trees)}
     if computed.rows_stay:
-        wanted |= needed
+        required |= needed
     touched = computed.input
     if computed.rows_stay and not needed_pairs:
         return _narrowed(touched.input, needed)
-    below = _exactly(touched.input, _wanted(touched.input, wanted))
+    below = _exactly(touched.input, _in_node_order(touched.input, required))
     if not needed_pairs:
         return Aggregate(tuple(map(node.column, names)), below, node.groups, ())
     touched = Touched(below.columns, below, touched.groups)
@@ -110,8 +110,8 @@ def _of_join(node: Join, needed: set[str]) -> Node:
     names_in_join = dict(zip(node.right.names(), right_names, strict=False))
     of_left = {name for name in node.left.names() if name in needed} | set(node.left_keys)
     of_right = {n for n, name in names_in_join.items() if name in needed} | set(node.right_keys)
-    left = _exactly(node.left, _wanted(node.left, of_left))
-    right = _exactly(node.right, _wanted(node.right, of_right))
+    left = _exactly(node.left, _in_node_order(node.left, of_left))
+    right = _exactly(node.right, _in_node_order(node.right, of_right))
     columns = [node.column(name) for name in left.names()]
     if node.how == "existence":
         columns.append(node.columns[-1])
@@ -120,7 +120,7 @@ def _of_join(node: Join, needed: set[str]) -> Node:
     return replace(node, left=left, right=right, columns=tuple(columns))
 
 
-def _wanted(node: Node, names: set[str]) -> list[str]:
+def _in_node_order(node: Node, names: set[str]) -> list[str]:
     """The names in the node's order; if there are none, its first column, since a row needs one."""
     return [name for name in node.names() if name in names] or node.names()[:1]
 

@@ -276,12 +276,12 @@ class _Search:
 
     def _width(self, chosen: frozenset[int]) -> float:
         """Bytes of a row of state: the columns of the output, and those of joins further up."""
-        wanted = {place for place in self._joins.columns.values() if place[0] in chosen}
+        places = {place for place in self._joins.columns.values() if place[0] in chosen}
         for edge in self._joins.edges:
             ends = [place for place in (edge.first, edge.second) if place[0] in chosen]
-            wanted |= set(ends) if len(ends) == 1 else set()
+            places |= set(ends) if len(ends) == 1 else set()
         return _ITEM + sum(
-            self._estimates[relation].width([name]) for relation, name in sorted(wanted)
+            self._estimates[relation].width([name]) for relation, name in sorted(places)
         )
 
 

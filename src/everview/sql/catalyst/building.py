@@ -53,9 +53,9 @@ def project(node: Node, columns: tuple[Column, ...], trees: tuple[Tree, ...]) ->
     return Project(columns, node, trees)
 
 
-def only(node: Node, wanted: Node) -> Node:
+def only(node: Node, other: Node) -> Node:
     """The node with only the columns of another."""
-    return project(node, wanted.columns, tuple(map(Ref, wanted.names())))
+    return project(node, other.columns, tuple(map(Ref, other.names())))
 
 
 def plain(name: str) -> str:

@@ -147,8 +147,8 @@ class Expressions:
             return least_literal(expression) or self._literal(expression)
         if name == "AggregateExpression":
             return self._aggregate(expression, replace)
-        if (other := checked(self, expression, replace, guards)) is not None:
-            return other
+        if (checked_tree := checked(self, expression, replace, guards)) is not None:
+            return checked_tree
         children: list[Tree] = []
         for place, child in enumerate(children_of(expression)):
             more = _guards(name, children, place)

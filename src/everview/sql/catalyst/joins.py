@@ -166,9 +166,9 @@ def _null_aware_join(
     pairs, _ = _equalities([equality], (plan.left(), plan.right()))
     if not pairs:
         raise UnsupportedSql("this NOT IN can't be maintained; write NOT EXISTS with an equality")
-    ((key, other, _),) = pairs
-    keyed, (name,) = translation.computed(left, [key], "key")
-    keyed_right, (of_right,) = translation.computed(right, [other], "key")
+    ((left_key, right_key, _),) = pairs
+    keyed, (name,) = translation.computed(left, [left_key], "key")
+    keyed_right, (of_right,) = translation.computed(right, [right_key], "key")
     counted = Aggregate(
         (Column("call_0", pa.int64(), False), Column("call_1", pa.int64(), False)),
         project(keyed_right, (keyed_right.column(of_right),), (Ref(of_right),)),

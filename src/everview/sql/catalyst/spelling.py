@@ -221,7 +221,9 @@ def _in(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | Non
         return None
     value, *candidates = (sql("({0})", child) for child in children)
     pairs = zip(candidates, types, strict=True)
-    comparisons = [_unless_null(value, candidate, type_, other) for candidate, other in pairs]
+    comparisons = [
+        _unless_null(value, candidate, type_, candidate_type) for candidate, candidate_type in pairs
+    ]
     return sql(f"({places(len(comparisons), ' OR ')})", *comparisons)
 
 

@@ -38,8 +38,8 @@ def whole(
         raise UnsupportedSql("the query reads no table, so it never changes; leave out refresh")
     columns = translation.expressions.columns(list(each(plan.output())))
     tree: Tree = sql(verbatim(query))
-    if (other := _other_on_sail(translation.expressions, plan)) is not None:
-        tree = not_on_sail(tree, f"Sail may have another answer of {other}")
+    if (differing := _other_on_sail(translation.expressions, plan)) is not None:
+        tree = not_on_sail(tree, f"Sail may have another answer of {differing}")
     sources = (
         Source(relations[table], table, tuple(column.name for column in relations[table]))
         for table in tables

@@ -68,7 +68,7 @@ _BOUNDS = {
 }
 _DIGITS_TO_ADD = 28  # the most digits of a DECIMAL whose sums have all the digits that they need
 _AFTER = "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING"
-_OTHER = {"ASC": "DESC", "DESC": "ASC", "FIRST": "LAST", "LAST": "FIRST"}
+_OPPOSITE = {"ASC": "DESC", "DESC": "ASC", "FIRST": "LAST", "LAST": "FIRST"}
 _DAYS = re.compile(r"INTERVAL '(\d+)' DAY")
 
 
@@ -87,7 +87,7 @@ class _By:
     def reversed(self) -> _By:
         way = self.way or "ASC"
         nulls = self.nulls or ("FIRST" if way == "ASC" else "LAST")
-        return _By(self.tree, _OTHER[way], _OTHER[nulls])
+        return _By(self.tree, _OPPOSITE[way], _OPPOSITE[nulls])
 
 
 def window(translation: Translation, plan: Any) -> Node:
@@ -106,8 +106,8 @@ def window(translation: Translation, plan: Any) -> Node:
         trees.names[output.exprId().id()] = name
     computed = Recompute(tuple(columns), touched, tuple(functions), True)
     result = Replace(tuple(columns), computed, groups, always=False)
-    wanted = replace(node, columns=(*node.columns, *columns[len(keyed.columns) :]))
-    return only(result, wanted)
+    with_functions = replace(node, columns=(*node.columns, *columns[len(keyed.columns) :]))
+    return only(result, with_functions)
 
 
 def _sorted(translation: Translation, plan: Any) -> tuple[Node, list[_By]]:
