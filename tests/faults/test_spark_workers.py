@@ -26,7 +26,8 @@ from .proc import command_of, family, parent_of
 
 def python_workers() -> list[int]:
     """Those that the daemons of this process's Spark have forked."""
-    daemons = [pid for pid in family(os.getpid()) if b"everview.programs.daemon" in command_of(pid)]
+    module = b"\0everview.programs.daemon\0"  # the JVM has the name among its settings
+    daemons = [pid for pid in family(os.getpid()) if module in command_of(pid)]
     return [pid for pid in daemons if parent_of(pid) in daemons]
 
 
