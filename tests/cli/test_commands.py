@@ -38,7 +38,7 @@ TYPES = {
     "prices": "MAP<STRING, DECIMAL(12,2)>",
     "days": "MAP<DATE, ARRAY<BINARY>>",
 }
-WITH_SPARK = ["calibrate", "demo", "explain", "run", "verify"]
+WITH_SPARK = ["calibrate", "demo", "explain", "run", "tail", "verify"]
 ROWS = [
     dict.fromkeys(TYPES) | {"id": -1, "part": ""},
     {

@@ -59,8 +59,7 @@ def tail(db: str, view: str, start: Any, epochs: int | None, format: str) -> Non
     Example:
       everview init shop.ev
       everview sql shop.ev "CREATE TABLE IF NOT EXISTS items (id INT PRIMARY KEY, name STRING)"
-      everview sql shop.ev "CREATE MATERIALIZED VIEW names AS SELECT name, count(*) AS n FROM items
-        GROUP BY name"
+      everview sql shop.ev "CREATE MATERIALIZED VIEW names AS SELECT DISTINCT name FROM items"
       everview put shop.ev items '{"id": 1, "name": "pen"}' '{"id": 2, "name": "ink"}'
       everview run shop.ev --once --engine sail
       everview tail shop.ev names --epochs 1
