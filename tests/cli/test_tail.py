@@ -131,6 +131,7 @@ def test_a_tail_waits_for_the_load_and_survives_kills(db: ev.Database) -> None:
         lines += [line for line in written if json.loads(line)["epoch"] <= last]
         put(db, 9, f"c{round_}", "9.00")
         tail = Tail(db, "--from", str(last))
+    put(db, 100, "last", "1.00")  # one line
     tail.wait_for(db.view("spend").epoch)
     lines += tail.kill()
     copy = Counter[tuple[str, Decimal, tuple[int, ...]]]()
