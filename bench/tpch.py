@@ -52,7 +52,7 @@ REPEATS = {10: 9, 100: 9, 1_000: 9, 10_000: 7, 100_000: 7}
 def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="everview-bench-", dir=options.directory) as directory:
-        base = _base(Path(options.directory or directory), options.scale)
+        base = base_database(Path(options.directory or directory), options.scale)
         results = {
             engine: _engine(engine, base, Path(directory), options)
             for engine in options.engines.split(",")
@@ -88,7 +88,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _base(directory: Path, scale: float) -> Path:
+def base_database(directory: Path, scale: float) -> Path:
     """A database with the eight tables, and no log."""
     path, files = directory / f"tpch-{scale:g}.ev", directory / f"tpch-{scale:g}"
     if path.exists():

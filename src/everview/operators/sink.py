@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from everview.codec.buffers import one_batch
 from everview.codec.groups import GroupCodec
@@ -35,11 +36,9 @@ class Touched(NamedTuple):
 
     def log(self) -> pa.Table:
         """What followers of the view read: the rows that differ."""
-        pairs = zip(self.before, self.after, strict=True)
-        differing = [(old, new) for old, new in pairs if old != new]
-        before, after = zip(*differing, strict=True) if differing else ((), ())
-        images = {"before": before, "after": after}
-        return pa.table({name: pa.array(rows, pa.binary()) for name, rows in images.items()})
+        before, after = pa.array(self.before, pa.binary()), pa.array(self.after, pa.binary())
+        rows = pa.table({"before": before, "after": after})
+        return rows.filter(pc.not_equal(before, after))
 
 
 class ViewSink:
