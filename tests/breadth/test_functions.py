@@ -22,6 +22,7 @@ SAME = [
     *("sign(double_1)", "greatest(double_1, double_2)", "least(float_1, float_2, 0.0F)"),
     *("round(double_1, 1)", "round(double_1)", "atan2(double_1, double_2)", "get(ints_1, few_1)"),
     *("CAST(ts_1 AS BIGINT)", "elt(int_1, str_1, str_2)", "hash(long_1, str_1)"),
+    *("pmod(int_1, 7)", "try_parse_url(str_1, 'HOST')", "levenshtein(str_1, str_2)"),
     *("array_contains(array(1, 2), int_1)", "arrays_overlap(ints_1, ints_2)"),
 ]
 REFUSALS = [
@@ -31,6 +32,7 @@ REFUSALS = [
         "big_1 / 3",
         "map(str_1, 1, str_2, 2)",
     ),
+    *("pmod(double_1, 3)", "make_dt_interval(1, long_1)", "parse_url(str_1, 'HOST')"),
     *("bround(dec_1, 1)", "initcap(str_1)", "substring(bin_1, 1, 1)", "CAST(ints_1 AS STRING)"),
 ]
 STOPPED = [
@@ -38,6 +40,7 @@ STOPPED = [
     "split(str_1, str_2)",
     "date_trunc('YEAR', ts_1)",
     "trunc(date_1, 'MM')",
+    "levenshtein(str_1, str_2, int_1)",
 ]
 
 

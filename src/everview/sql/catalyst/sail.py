@@ -89,6 +89,9 @@ def ordinary(tree: Tree) -> Tree:
 
 def _name(expression: Any) -> str:
     name = kind(expression)
+    if name == "Invoke":
+        evaluator = constant_of(expression.targetObject())
+        return name if evaluator is None else kind(evaluator)
     if name != "StaticInvoke":
         return name
     class_ = expression.staticObject().getSimpleName().removesuffix("$")
@@ -314,6 +317,19 @@ def _json(operation: Operation) -> Tree:
     return sql("CASE WHEN trim({0}) <> '' THEN {1} END", operation.parts[0], operation.plain)
 
 
+def _levenshtein(operation: Operation) -> Tree | None:
+    if len(operation.parts) < 3:
+        return None
+    why = "Sail gives NULL where the threshold of levenshtein is NULL"
+    return operation.unless(sql("({0} IS NOT NULL)", operation.parts[2]), why)
+
+
+def _part_of_url(operation: Operation) -> Tree | None:
+    if not constant_of(operation.expression.targetObject()).failOnError():
+        return None
+    return Refused("Sail gives NULL for what is no URL")
+
+
 _RULES: dict[str, Rule] = {
     "Cast": _cast,
     **dict.fromkeys(["Add", "Subtract", "Multiply", "UnaryMinus", "Abs"], _decimal),
@@ -357,4 +373,8 @@ _RULES: dict[str, Rule] = {
     "JsonExpressionUtils.lengthOfJsonArray": _refused("Sail counts what is no array"),
     "Logarithm": _refused("Sail has another logarithm of 0 and to the base 0"),
     "FormatNumber": _refused("Sail writes large numbers and infinite ones otherwise"),
+    "Pmod": _of_reals("Sail has another remainder of 0.0, and by 0.0 and infinities"),
+    "Levenshtein": _levenshtein,
+    "MakeDTInterval": _refused("Sail gives NULL for intervals that are too large for it"),
+    "ParseUrlEvaluator": _part_of_url,
 }
