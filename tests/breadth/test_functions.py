@@ -22,7 +22,8 @@ SAME = [
     *("sign(double_1)", "greatest(double_1, double_2)", "least(float_1, float_2, 0.0F)"),
     *("round(double_1, 1)", "round(double_1)", "atan2(double_1, double_2)", "get(ints_1, few_1)"),
     *("CAST(ts_1 AS BIGINT)", "elt(int_1, str_1, str_2)", "hash(long_1, str_1)"),
-    *("pmod(int_1, 7)", "try_parse_url(str_1, 'HOST')", "levenshtein(str_1, str_2)"),
+    *("rint(double_1)", "rint(dec_1)", "rint(double_1 / 2)", "pmod(int_1, 7)"),
+    *("try_parse_url(str_1, 'HOST')", "levenshtein(str_1, str_2)"),
     *("array_contains(array(1, 2), int_1)", "arrays_overlap(ints_1, ints_2)"),
 ]
 REFUSALS = [

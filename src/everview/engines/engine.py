@@ -24,7 +24,7 @@ from everview.engines.failures import engine_failed, is_of_the_engine
 from everview.engines.messages import readable
 from everview.engines.sessions import new_session
 from everview.errors import EngineFailed, EverviewError, InvalidSql, SqlError
-from everview.programs.program import spellings
+from everview.programs.computed import spellings
 from everview.programs.programs import Programs
 from everview.reach.asking import ask
 from everview.schema import Column

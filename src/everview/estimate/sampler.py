@@ -21,7 +21,8 @@ from everview.plan.estimates import STATELESS, not_null
 from everview.plan.expressions import column_of
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.plan.statistics import RANGE
-from everview.programs.program import SHARDED, WEIGHTED, Program
+from everview.programs.computed import SHARDED, WEIGHTED
+from everview.programs.program import Program
 from everview.programs.step import Step
 from everview.programs.workers import SHARD, names_read
 from everview.schema import Column, quoted

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview.plan.jobs import MOST_TOGETHER, size_in_one_job
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
-from everview.programs.program import SHARDED, WEIGHTED, Program
+from everview.programs.computed import SHARDED, WEIGHTED
+from everview.programs.program import Program
 from everview.programs.step import Step
 from everview.programs.workers import SHARD
 from everview.schema import Column

@@ -7,15 +7,14 @@ A frame is None where no change of the epoch can reach.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, connect, functions
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType
 
 from everview.delta import WEIGHT
@@ -29,7 +28,7 @@ from everview.plan.distribution import (
     lies,
     shards_by,
 )
-from everview.plan.expressions import Ref, Tree, column_of, verbatim
+from everview.plan.expressions import Ref, column_of
 from everview.plan.nodes import (
     Constant,
     Filter,
@@ -42,18 +41,14 @@ from everview.plan.nodes import (
     Union,
 )
 from everview.programs import workers
-from everview.programs.dialect import sql_for
+from everview.programs.computed import REGION, SHARDED, WEIGHTED, Computed, nulls
 from everview.programs.step import Step, Task
 from everview.programs.workers import SHARD, SIDE
 from everview.reach import check_node
-from everview.reach.asking import ask
-from everview.schema import Column, quoted, sql_name
+from everview.schema import Column, quoted
 from everview.spark.types import spark_type, struct
 
 Slots = tuple[tuple[str, str], ...]
-REGION = Column("id", pa.int64())
-WEIGHTED = Column(WEIGHT, pa.int64())
-SHARDED = Column(SHARD, pa.int32())
 RESULT_COLUMNS = (
     Column("view", pa.string()),
     Column("shard", pa.int32()),
@@ -109,7 +104,8 @@ class Program:
         name: str | None = None,
     ) -> None:
         self._session, self._stored_rows, self._places = session, stored_rows, places
-        self._f: Any = functions if isinstance(session, SparkSession) else connect.functions
+        self._computed = Computed(session)
+        self._f = self._computed.functions
         self._step = step
         self._step_or_name = step if name is None else name
         self._states = states
@@ -192,76 +188,18 @@ class Program:
         if isinstance(node, Source):
             return self._source(node)
         if isinstance(node, Constant):
-            return self._constant(node)
+            return self._computed.constant(node) if self._step.start is None else None
         if isinstance(node, Refresh):
             return self._refreshed(node)
         if isinstance(node, Filter | Project | Generate | Recompute):
             frame = self.frame(node.input)
-            return None if frame is None else self._expressed(node, frame)
+            return None if frame is None else self._computed.expressed(node, frame)
         if isinstance(node, Union):
             frames = [self.frame(part) for part in node.parts]
-            names = self._named([*node.names(), WEIGHT])
+            names = self._computed.columns([*node.names(), WEIGHT])
             present = [frame.select(*names) for frame in frames if frame is not None]
             return _all(present) if present else None
         return self._operator(node)
-
-    def _expressed(
-        self, node: Filter | Project | Generate | Recompute, frame: DataFrame
-    ) -> DataFrame:
-        """The frame of a node that the engine computes, row by row or group by group."""
-        if isinstance(node, Filter):
-            return frame.where(self._open(sql_for(self._session, node.condition)))
-        placed = self._named([WEIGHT] if distribution(node) is None else [WEIGHT, SHARD])
-        if isinstance(node, Generate):
-            fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
-            generator = sql_for(self._session, node.generator)
-            generated = self._f.expr(f"{generator} AS ({fresh})")
-            generated_rows = frame.select(*self._named(node.kept), *placed, generated)
-            return generated_rows.select(*self._named(node.names()), *placed)
-        names = node.names()
-        fixed = names[: len(names) - len(node.expressions)]
-        computed = [
-            self._computed(tree, node.input).alias(name)
-            for tree, name in zip(node.expressions, names[len(fixed) :], strict=True)
-        ]
-        if isinstance(node, Project) or node.rows_stay:
-            return frame.select(*self._named(fixed), *computed, *placed)
-        return frame.groupBy(*self._named([*node.input.groups, WEIGHT])).agg(*computed)
-
-    def _open(self, condition: str) -> Any:
-        """The condition, such that no optimizer can tell that it is never true: for all it knows, a
-        weight may be NULL.
-
-        Sail moves a condition that is `false`, and so uses no column, below Python functions: they
-        would run, get no rows, and note their end. Spark leaves such functions out, and then they
-        run as duties.
-        """
-        if isinstance(self._session, SparkSession):
-            return condition
-        return self._f.expr(condition) | self._f.col(WEIGHT).isNull()
-
-    def _computed(self, tree: Tree, input_node: Node) -> Any:
-        name = column_of(tree)
-        if name is not None and name in input_node.names():
-            return self._f.col(quoted(name))
-        return self._f.expr(sql_for(self._session, tree))
-
-    def _named(self, names: Iterable[str]) -> list[Any]:
-        """Columns by name. Use names instead of texts where you can: engines parse a text in every
-        epoch, and Sail keeps some kilobytes of each."""
-        return [self._f.col(quoted(name)) for name in names]
-
-    def _constant(self, node: Constant) -> DataFrame | None:
-        """The rows of a constant, in a load; in an epoch it has no changes."""
-        if self._step.start is not None:
-            return None
-        names = ", ".join(map(quoted, (*node.names(), WEIGHT)))
-        sql_rows = ([sql_for(self._session, value) for value in row] for row in node.rows)
-        rows = ", ".join(f"({', '.join((*row, '1L'))})" for row in sql_rows)
-        if not rows:
-            rows = f"({', '.join((*_nulls(node), '0L'))})"
-        frame = self._session.sql(f"SELECT * FROM VALUES {rows} AS rows({names})")
-        return frame if node.rows else frame.where("false")
 
     def _source(self, node: Source) -> DataFrame | None:
         return self._read(node, whole=False) if self._has_changed(node.table) else None
@@ -271,32 +209,18 @@ class Program:
 
     def _refreshed(self, node: Refresh) -> DataFrame | None:
         """The rows of a query over whole tables, and a row of weight 0, so that there is one even
-        if the query has none. A WITH around the query names the tables."""
+        if the query has none."""
         if not any(map(self._has_changed, node.tables())):
             return None
-        frames: dict[str, Any] = {}
-        named_tables, query = [], sql_for(self._session, node.query)
-        for i, source in enumerate(node.sources):
-            rows = self._read(source, whole=True)
-            frames[f"table_{i}"] = rows.select(*self._named(source.names()))
-            for name in sorted(spellings(self._session, source.table, query)):
-                named_tables.append(f"{quoted(name)} AS (SELECT * FROM {{table_{i}}})")
         self.shuffles = True  # as the query likes
-        text = f"WITH {', '.join(named_tables)} SELECT * FROM (\n{verbatim(query)}\n)"
-        known = [source.table for source in node.sources]
-        result = ask(self._session, query, known, text, **frames)
-        columns = [
-            self._f.col(column.name).cast(spark_type(column.type)).alias(column.name)
-            for column in node.columns
-        ]
-        weight = self._f.lit(1).cast(spark_type(WEIGHTED.type)).alias(WEIGHT)
-        return result.toDF(*node.names()).select(*columns, weight).union(self._seed(node))
+        tables = [self._read(source, whole=True) for source in node.sources]
+        return self._computed.whole_query(node, tables).union(self._seed(node))
 
     def _read(self, node: Source, whole: bool) -> DataFrame:
         end = self._step.end[node.table]
         read = partial(workers.read, self._step_or_name, node.text, whole=whole)
         cores = min(len(end), os.cpu_count() or 1) if self._spread or whole else 1
-        regions = self._shaped(self._session.range(0, len(end), 1, cores), [REGION])
+        regions = self._computed.shaped(self._session.range(0, len(end), 1, cores), [REGION])
         return regions.mapInArrow(read, struct((*node.columns, WEIGHTED)))
 
     def _view_rows(self, node: Node, stored: StoredRows) -> DataFrame:
@@ -316,11 +240,11 @@ class Program:
                 by = hashed(node, tuple(node.names()))
             by = tuple(frozenset(names[name] for name in place) for place in by)
             frame = frame.select("*", self._shard(by))
-            frame = self._shuffled(self._shaped(frame, (*plain, WEIGHTED, SHARDED)))
+            frame = self._shuffled(self._computed.shaped(frame, (*plain, WEIGHTED, SHARDED)))
             self._tasks[node.identity] = self._most_tasks
             placed = [WEIGHT, SHARD]
         columns = [self._f.col(plain_name).alias(name) for name, plain_name in names.items()]
-        return frame.select(*columns, *self._named(placed))
+        return frame.select(*columns, *self._computed.columns(placed))
 
     def _read_shards(self, read: Callable[..., Any], node: Node, state: str) -> DataFrame:
         read_node = partial(read, self._step_or_name, node.own_text, state)
@@ -329,7 +253,7 @@ class Program:
 
     def _shards(self) -> DataFrame:
         shards = self._session.range(0, len(self._step.shards), 1, self._most_tasks)
-        return self._shaped(shards, [REGION])
+        return self._computed.shaped(shards, [REGION])
 
     def _operator(self, node: Node) -> DataFrame | None:
         operator_task = self._task(node)
@@ -375,7 +299,7 @@ class Program:
         """A row of NULLs and weight 0, to add to those of a node; in the first shard, if the node's
         rows lie in shards."""
         shard = [] if distribution(node) is None else [str(self._step.shards[0])]
-        return self._session.sql(f"SELECT {', '.join([*_nulls(node), '0L', *shard])}")
+        return self._session.sql(f"SELECT {', '.join([*nulls(node), '0L', *shard])}")
 
     def _single_input(
         self, node: Node, place: int, frame: DataFrame
@@ -388,8 +312,8 @@ class Program:
         if self._spread and not lies(input_node, by):
             partial_columns = operator_for(node).partial_columns
             if partial_columns is not None:
-                names = self._named(column.name for column in columns)
-                frame = self._shaped(frame.select(*names), columns)
+                names = self._computed.columns(column.name for column in columns)
+                frame = self._computed.shaped(frame.select(*names), columns)
                 combine = partial(workers.partial_of, node.own_text)
                 frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
         slots = tuple((column.name, column.name) for column in columns)
@@ -416,24 +340,24 @@ class Program:
             by = shards_by(node)[place]
             lies_right = lies(node.inputs()[place], by)
             shard = self._f.col(SHARD) if lies_right else self._shard(by)
-            parts.append(frame.select(*filled, *self._named([WEIGHT]), side, shard))
+            parts.append(frame.select(*filled, *self._computed.columns([WEIGHT]), side, shard))
         columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), SHARDED)
-        frame = self._shuffled(self._shaped(_all(parts), columns))
+        frame = self._shuffled(self._computed.shaped(_all(parts), columns))
         return [(*own_slots, (WEIGHT, WEIGHT)) for own_slots in slots], frame, self._most_tasks
 
     def _placed(
         self, frame: DataFrame, node: Node, columns: Sequence[Column], by: Distribution
     ) -> tuple[DataFrame, int]:
         """Rows of one shard in one partition, and in how many partitions they are."""
-        names = self._named(column.name for column in columns)
+        names = self._computed.columns(column.name for column in columns)
         if lies(node, by):
-            names += self._named([SHARD])
-            frame = self._shaped(frame.select(*names), (*columns, SHARDED))
+            names += self._computed.columns([SHARD])
+            frame = self._computed.shaped(frame.select(*names), (*columns, SHARDED))
             if not self._deals_out(node):
                 return frame, self._tasks_of(node)
             return self._shuffled(frame), self._most_tasks
         frame = frame.select(*names, self._shard(by))
-        return self._shuffled(self._shaped(frame, (*columns, SHARDED))), self._most_tasks
+        return self._shuffled(self._computed.shaped(frame, (*columns, SHARDED))), self._most_tasks
 
     def _deals_out(self, node: Node) -> bool:
         """Whether rows of one shard may be in several tasks though they lie in shards: to have work
@@ -463,7 +387,7 @@ class Program:
         shards = self._step.shards
         if by is None:
             return self._f.explode(self._f.array(*map(self._f.lit, shards))).alias(SHARD)
-        names = self._named(min(place) for place in by)
+        names = self._computed.columns(min(place) for place in by)
         if not names:
             return self._f.lit(shards[0]).alias(SHARD)
         number = self._f.pmod(self._f.xxhash64(*names), self._f.lit(len(shards)))
@@ -471,26 +395,10 @@ class Program:
         shard = self._f.element_at(every, (number + 1).cast(IntegerType()))
         return shard.alias(SHARD)
 
-    def _shaped(self, frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
-        """A frame to send to Python. With Spark Connect it declares its schema, since asking for it
-        is a round trip."""
-        return frame if isinstance(self._session, SparkSession) else frame.to(struct(columns))
-
     def _shuffled(self, frame: DataFrame) -> DataFrame:
         if self._spread:
             return frame.repartition(self._most_tasks, self._f.col(SHARD))
         return frame.coalesce(1)
-
-
-def spellings(session: SparkSession, name: str, sql: str) -> set[str]:
-    """The spellings of a relation's name in a query: Sail compares names by case."""
-    if isinstance(session, SparkSession):
-        return {name}
-    return {name, *re.findall(re.escape(name), sql, re.IGNORECASE)}
-
-
-def _nulls(node: Node) -> list[str]:
-    return [f"CAST(NULL AS {sql_name(column.type)})" for column in node.columns]
 
 
 def _all(frames: list[DataFrame]) -> DataFrame:

@@ -247,6 +247,12 @@ def _rounded(operation: Operation) -> Tree | None:
     return sql(zero, operation.plain)
 
 
+def _to_even(operation: Operation) -> Tree:
+    """rint: a half goes to the even number; Sail moves it away from 0."""
+    half = "abs({0} % 1.0D) = 0.5D THEN 2.0D * rint({0} / 2.0D)"
+    return sql(f"CASE WHEN {half} ELSE rint({{0}}) END", *operation.parts)
+
+
 def _sign(operation: Operation) -> Tree:
     """sign: -0.0 stays as it is."""
     return sql("CASE WHEN {0} = 0 THEN {0} ELSE {1} END", *operation.parts, operation.plain)
@@ -348,7 +354,8 @@ _RULES: dict[str, Rule] = {
         _refused("Sail makes maps in which a key comes twice"),
     ),
     **dict.fromkeys(["Greatest", "Least"], _extreme),
-    **dict.fromkeys(["Round", "Rint"], _rounded),
+    "Round": _rounded,
+    "Rint": _to_even,
     "BRound": _refused("Sail rounds half to even otherwise"),
     "Signum": _sign,
     "Log1p": _refused("Sail has another log1p near 0"),
