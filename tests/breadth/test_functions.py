@@ -24,6 +24,8 @@ SAME = [
     *("CAST(ts_1 AS BIGINT)", "elt(int_1, str_1, str_2)", "hash(long_1, str_1)"),
     *("rint(double_1)", "rint(dec_1)", "rint(double_1 / 2)", "pmod(int_1, 7)"),
     *("try_parse_url(str_1, 'HOST')", "levenshtein(str_1, str_2)"),
+    *("slice(ints_1, few_1, 2)", "split_part(str_1, 'b', few_1)", "unix_seconds(ts_1)"),
+    *("unix_millis(ts_1)", "width_bucket(2, 1, 3, long_1)"),
     *("array_contains(array(1, 2), int_1)", "arrays_overlap(ints_1, ints_2)"),
 ]
 REFUSALS = [
@@ -33,6 +35,7 @@ REFUSALS = [
         "big_1 / 3",
         "map(str_1, 1, str_2, 2)",
     ),
+    *("timestamp_seconds(dec_1)", "shiftrightunsigned(byte_1, 1)", "try_to_number(str_1, '000')"),
     *("pmod(double_1, 3)", "make_dt_interval(1, long_1)", "parse_url(str_1, 'HOST')"),
     *("bround(dec_1, 1)", "initcap(str_1)", "substring(bin_1, 1, 1)", "CAST(ints_1 AS STRING)"),
 ]
@@ -42,6 +45,7 @@ STOPPED = [
     "date_trunc('YEAR', ts_1)",
     "trunc(date_1, 'MM')",
     "levenshtein(str_1, str_2, int_1)",
+    "try_make_timestamp(int_1, 12, 28, 6, 30, 45)",
 ]
 
 

@@ -162,6 +162,11 @@ def whole_seconds(moment: Tree) -> Tree:
     return sql("(({0} - pmod({0}, 1000000L)) div 1000000L)", call("unix_micros", moment))
 
 
+def whole_milliseconds(moment: Tree) -> Tree:
+    """The milliseconds since 1970, as `whole_seconds`."""
+    return sql("(({0} - pmod({0}, 1000L)) div 1000L)", call("unix_micros", moment))
+
+
 def tried(operation: str, parts: Sequence[Tree], type_: str) -> Tree:
     """Arithmetic of integers for Sail: NULL where it overflows."""
     if type_ in ("INT", "BIGINT"):

@@ -23,7 +23,7 @@ from everview.plan.expressions import (
     string,
 )
 from everview.spark.trees import children_of, constant_of, data_type, kind, mode_of, type_of
-from everview.sql.catalyst.checking import whole_seconds
+from everview.sql.catalyst.checking import whole_milliseconds, whole_seconds
 
 _REALS = ("FLOAT", "DOUBLE")
 _MOST_DIGITS = 38  # of a DECIMAL
@@ -142,7 +142,7 @@ def _text_of_real(operation: Operation) -> Tree:
 
 def _seconds(operation: Operation) -> Tree | None:
     """Seconds as a moment."""
-    if operation.types[0] in ("FLOAT", "DOUBLE"):
+    if operation.types[0].startswith(("FLOAT", "DOUBLE", "DECIMAL")):
         return Refused("Sail leaves out fractions of seconds")
     return operation.unless(
         sql("{0} BETWEEN -9223372036854L AND 9223372036854L", operation.parts[0]),
@@ -336,6 +336,39 @@ def _part_of_url(operation: Operation) -> Tree | None:
     return Refused("Sail gives NULL for what is no URL")
 
 
+def _slice(operation: Operation) -> Tree:
+    """A start below 0 counts from the end; Sail takes it otherwise, and allows 0."""
+    error = call("raise_error", string("a slice can't start at 0, or have less than 0 elements"))
+    cases = [
+        sql("WHEN {0} IS NULL OR {1} IS NULL OR {2} IS NULL THEN NULL", *operation.parts),
+        sql("WHEN {0} = 0 OR {1} < 0 THEN {2}", *operation.parts[1:], error),
+        sql("WHEN {1} < 0 AND size({0}) + {1} < 0 THEN slice({0}, 1, 0)", *operation.parts[:2]),
+        sql("WHEN {1} < 0 THEN slice({0}, size({0}) + {1} + 1, {2})", *operation.parts),
+    ]
+    return sql("CASE {0} {1} {2} {3} ELSE {4} END", *cases, operation.plain)
+
+
+def _part_of_text(operation: Operation) -> Tree | None:
+    """split_part: there is no text where there is no such part; Sail gives NULL."""
+    if kind(children_of(operation.expression)[0]) != "StringSplitSQL":
+        return None
+    text, separator = operation.parts[0].parts()
+    none = "{1} IS NOT NULL AND {2} IS NOT NULL AND {3} IS NOT NULL THEN ''"
+    arguments = operation.plain, text, separator, operation.parts[1]
+    return sql(f"coalesce({{0}}, CASE WHEN {none} END)", *arguments)
+
+
+def _moment(operation: Operation) -> Tree:
+    ok = sql("{0} BETWEEN 1 AND 9999", operation.parts[0])
+    return operation.unless(ok, "Sail has no moments in other years than 1 to 9999")
+
+
+def _bucket(operation: Operation) -> Tree:
+    """Of so many buckets there is none."""
+    most = 2**63 - 1
+    return sql(f"CASE WHEN {{0}} < {most}L THEN {{1}} END", operation.parts[3], operation.plain)
+
+
 _RULES: dict[str, Rule] = {
     "Cast": _cast,
     **dict.fromkeys(["Add", "Subtract", "Multiply", "UnaryMinus", "Abs"], _decimal),
@@ -384,4 +417,12 @@ _RULES: dict[str, Rule] = {
     "Levenshtein": _levenshtein,
     "MakeDTInterval": _refused("Sail gives NULL for intervals that are too large for it"),
     "ParseUrlEvaluator": _part_of_url,
+    "Slice": _slice,
+    "ElementAt": _part_of_text,
+    "ShiftRightUnsigned": _refused("Sail shifts by less than 0 or more than 31 otherwise"),
+    "UnixSeconds": lambda operation: whole_seconds(operation.parts[0]),
+    "UnixMillis": lambda operation: whole_milliseconds(operation.parts[0]),
+    "MakeTimestamp": _moment,
+    "TryToNumber": _refused("Sail reads numbers with spaces around them"),
+    "WidthBucket": _bucket,
 }

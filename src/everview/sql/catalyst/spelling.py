@@ -137,7 +137,14 @@ def _forgiving(trees: Expressions, expression: Any, children: list[Tree]) -> Tre
 def _element(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
     if kind(children_of(expression)[0]) == "StringSplitSQL":
         return call("split_part", *children[0].parts(), children[1])
-    return None if expression.failOnError() else call("try_element_at", *children)
+    if expression.failOnError():
+        return None
+    element = call("try_element_at", *children)
+    if expression.defaultValueOutOfBound().isEmpty():
+        return element
+    # split_part of constants, of which Spark's optimizer has made an array
+    none = "{1} IS NOT NULL AND {2} IS NOT NULL THEN ''"
+    return sql(f"coalesce({{0}}, CASE WHEN {none} END)", element, *children)
 
 
 def _item(trees: Expressions, expression: Any, children: list[Tree]) -> Tree | None:
