@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from everview import following
 from everview.catalog import EPOCH, FOLLOWERS, INTENT, Epoch
 from everview.engines.engine import Engine
 from everview.errors import LogError, LogTrimmed, NotLoaded, ReadOnly, UnknownConsumer, ViewNotFound
+from everview.stores.embedded.shard import EmbeddedShard
 
 VIEWS = {
     "totals": "SELECT g, sum(x) AS total, count(*) AS n FROM t GROUP BY g",
@@ -130,6 +132,31 @@ def test_every_epoch_can_be_shown_as_it_was(db: ev.Database) -> None:
     for batch in db.view("totals").changes(start):
         epoch = applied(copy, [batch])
         assert copy == shown[epoch]
+
+
+@pytest.mark.parametrize("further", [-1, 1], ids=["repeats", "skips"])
+def test_a_log_that_repeats_or_skips_an_epoch_is_caught(
+    db: ev.Database, monkeypatch: pytest.MonkeyPatch, further: int
+) -> None:
+    """The check of this file is able to fail."""
+    log = EmbeddedShard.log
+    copy, after = rows_of(db, "totals"), db.view("totals").register("copy")
+    ids = count()
+
+    def follow() -> None:
+        nonlocal after
+        for _ in range(3):
+            db.table("t").put({"id": next(ids), "g": "a", "x": 1})
+            db.maintain()
+            after = applied(copy, db.view("totals").changes(after)) or after
+            assert copy == rows_of(db, "totals")
+
+    follow()
+    monkeypatch.setattr(
+        EmbeddedShard, "log", lambda self, after, upto: log(self, after + further, upto)
+    )
+    with pytest.raises(AssertionError):
+        follow()
 
 
 def test_without_followers_there_is_no_log(db: ev.Database) -> None:

@@ -38,7 +38,7 @@ def skip_the_outbox(patch: Patch) -> None:
     original = EmbeddedShard.apply
 
     def apply(
-        self: EmbeddedShard, epoch: int, token: int, work: Callable[[Any], pa.Table]
+        self: EmbeddedShard, epoch: int, token: int, work: Callable[[Any], pa.Table], *log: Any
     ) -> pa.Table:
         worked = []
 
@@ -46,7 +46,7 @@ def skip_the_outbox(patch: Patch) -> None:
             worked.append(epoch)
             return work(state)
 
-        given = original(self, epoch, token, noted)
+        given = original(self, epoch, token, noted, *log)
         return given if worked or WEIGHT not in given.column_names else given.slice(0, 0)
 
     patch.setattr(EmbeddedShard, "apply", apply)

@@ -16,7 +16,7 @@ from everview.plan.expressions import readable
 from everview.plan.nodes import Filter
 from everview.plan.rules import fold_what_is_empty
 from everview.programs import left_out, workers
-from everview.programs.program import Program
+from everview.programs.computed import Computed
 from tests.records import change_record
 
 SHOWN = "SELECT t.k1, t.k2, u.k FROM t FULL JOIN u ON"
@@ -121,14 +121,14 @@ def test_a_view_whose_join_can_have_no_pairs_keeps_no_join(pairs: ev.Database) -
 @pytest.fixture
 def prunes(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optimizer that knows better than ours which conditions never hold."""
-    expressed = Program._expressed
+    expressed = Computed.expressed
 
-    def pruned(self: Program, node: Any, frame: Any) -> Any:
+    def pruned(self: Computed, node: Any, frame: Any) -> Any:
         made = expressed(self, node, frame)
         folds = isinstance(node, Filter) and "-5" in readable(node.condition)
         return made.where("false") if folds else made
 
-    monkeypatch.setattr(Program, "_expressed", pruned)
+    monkeypatch.setattr(Computed, "expressed", pruned)
 
 
 @pytest.mark.usefixtures("prunes")

@@ -310,8 +310,8 @@ def test_a_view_reads_as_of_one_epoch(engine, db):
     table.delete(range(100))
     db.maintain()
     assert reader(engine, db).load("spend").count() == 0
-    with pytest.raises(PySparkException, match="without changes"):
-        reader(engine, db).option("changes", "true").load("spend").count()
+    with pytest.raises(PySparkException, match="leave out the option snapshot"):
+        reader(engine, db).option("snapshot", "{}").load("spend").count()
     with pytest.raises(PySparkException, match="no column nope"):
         reader(engine, db).option("columns", "nope").load("spend").count()
 
