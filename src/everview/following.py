@@ -12,7 +12,7 @@ import heapq
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,7 +23,7 @@ from everview.catalog import EPOCH, FOLLOWERS, INTENT, VIEWS, Follower, Follower
 from everview.closing import Closing
 from everview.errors import Conflict, LogError, LogTrimmed, NotLoaded, UnknownConsumer, ViewNotFound
 from everview.explain.views import epoch_of
-from everview.operators.sink import Touched, ViewSink, all_current
+from everview.operators.sink import Touched, ViewSink, all_current, sink_of
 from everview.stores.base import RecordChanges, Store
 
 FEED_SECONDS = 60.0  # that the log stays for a feed that gives no sign of life
@@ -61,7 +61,9 @@ def register(
         if start is None:
             known = followers.by_name.get(name) if followers else None
             start = known.epoch if known else begun
-        _check_start(view, start, since, begun)
+        _check_log(view, start, since)
+        if start > begun:
+            raise LogError(f"view {view} has not come to epoch {start} yet; its newest is {begun}")
         until = None if seconds is None else time.time() + seconds
         added = (followers or Followers(since, {})).read_by(name, Follower(start, until))
         seen: RecordChanges = {VIEWS[view]: record, EPOCH: epoch, INTENT: intent}
@@ -71,14 +73,12 @@ def register(
             return start
 
 
-def _check_start(view: str, start: int, since: int, begun: int) -> None:
-    if start < since:
+def _check_log(view: str, after: int, since: int) -> None:
+    if after < since:
         raise LogTrimmed(
             f"the log of view {view} begins after epoch {since}, so there are no changes after "
-            f"epoch {start}; begin with all rows of the view"
+            f"epoch {after}; begin with all rows of the view"
         )
-    if start > begun:
-        raise LogError(f"view {view} has not come to epoch {start} yet; its newest is {begun}")
 
 
 def acknowledge(
@@ -86,36 +86,44 @@ def acknowledge(
 ) -> None:
     """Say that a follower has read all changes up to an epoch; it has `seconds` for the next."""
     until = None if seconds is None else time.time() + seconds
-    while True:
-        followers = _followers(store, view, name)
+
+    def read(followers: Followers) -> Followers:
         known = followers.by_name[name].epoch
         if epoch < known:
             raise LogError(f"{name} has read view {view} up to epoch {known}, so not up to {epoch}")
         committed = epoch_of(store, _view(store, view))
         if epoch > committed:
             raise LogError(f"view {view} has not come to epoch {epoch} yet; it is at {committed}")
-        after = followers.read_by(name, Follower(epoch, until))
-        with suppress(Conflict):
-            store.catalog.write({FOLLOWERS[view]: after}, expected={FOLLOWERS[view]: followers})
-            return
+        return followers.read_by(name, Follower(epoch, until))
+
+    _change(store, view, name, read)
 
 
 def unregister(store: Store, view: str, name: str) -> None:
     """Say that a follower needs no more changes. Without followers, a view has no log."""
+    _change(store, view, name, lambda followers: followers.without(name))
+
+
+def _change(
+    store: Store, view: str, name: str, change: Callable[[Followers], Followers | None]
+) -> None:
+    """Change the record of a view that has this follower, as it is at that moment."""
     while True:
         followers = _followers(store, view, name)
-        left = followers.without(name)
         with suppress(Conflict):
-            store.catalog.write({FOLLOWERS[view]: left}, expected={FOLLOWERS[view]: followers})
+            changes = {FOLLOWERS[view]: change(followers)}
+            store.catalog.write(changes, expected={FOLLOWERS[view]: followers})
             return
 
 
-def read_changes(store: Store, view: str, after: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The changes of committed epochs after one, by default all in the log, in batches of one
-    epoch each."""
+def read_changes(
+    store: Store, view: str, after: int | None = None, upto: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The changes of committed epochs after one and up to one, by default all in the log, in
+    batches of one epoch each."""
     with closing(_Pinned(store, view)) as pinned:
         after = pinned.check_log(after)
-        for epoch, log in pinned.logs(after, pinned.epoch):
+        for epoch, log in pinned.logs(after, pinned.epoch if upto is None else upto):
             yield from pinned.as_changes(epoch, pinned.sink.changes(log)).to_batches()
 
 
@@ -142,7 +150,7 @@ class _Pinned:
             self._pin.close()
             raise ViewNotFound(f"view {view} was dropped")
         self.epoch = epoch_of(self._pin, record)
-        self.sink = ViewSink(record.plan.columns, record.key)
+        self.sink = sink_of(record.plan.columns, record.key)
         self._shards = [self._pin.states.shard(record.rows, number) for number in record.shards]
 
     def check_log(self, after: int | None) -> int:
@@ -157,7 +165,7 @@ class _Pinned:
                 f'as with db.view("{self._view}").register("name")'
             )
         after = followers.since if after is None else after
-        _check_start(self._view, after, followers.since, max(after, self.epoch))
+        _check_log(self._view, after, followers.since)
         return after
 
     def logs(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
@@ -214,17 +222,29 @@ class Feed(Closing):
         self._name = f"feed {uuid.uuid4().hex[:12]}"
         self._ending = threading.Event()
         self.epoch = register(store, view, self._name, after, FEED_SECONDS)
+        self._sign_at = time.monotonic() + FEED_SECONDS / 3
 
     def __iter__(self) -> Iterator[EpochOfView]:
         if self._from_snapshot:
             yield self._snapshot()
         while not self._ending.is_set():
-            batches = read_changes(self._store, self._view, self.epoch)
-            for epoch, parts in groupby(batches, lambda batch: batch.column(0)[0].as_py()):
-                yield EpochOfView(epoch, pa.Table.from_batches(list(parts)))
-                self.epoch = epoch
-            acknowledge(self._store, self._view, self._name, self.epoch, FEED_SECONDS)
+            newest = epoch_of(self._store, _view(self._store, self._view))
+            if newest > self.epoch:
+                batches = read_changes(self._store, self._view, self.epoch, newest)
+                for epoch, parts in groupby(batches, lambda batch: batch.column(0)[0].as_py()):
+                    yield EpochOfView(epoch, pa.Table.from_batches(list(parts)))
+                    self.epoch = epoch
+                self.epoch = newest
+                self._acknowledge()
+            elif time.monotonic() > self._sign_at:
+                self._acknowledge()
             self._ending.wait(self._every)
+
+    def _acknowledge(self) -> None:
+        """Also a sign of life, where nothing changes."""
+        if self.epoch <= epoch_of(self._store, _view(self._store, self._view)):
+            acknowledge(self._store, self._view, self._name, self.epoch, FEED_SECONDS)
+        self._sign_at = time.monotonic() + FEED_SECONDS / 3
 
     def _snapshot(self) -> EpochOfView:
         epoch, rows = read_snapshot(self._store, self._view)

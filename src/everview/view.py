@@ -38,7 +38,7 @@ from everview.explain.work import Analysis, analyze
 from everview.following import Feed
 from everview.freshness import age_of, oldest_pending
 from everview.intake import keys_to_arrow
-from everview.operators.sink import ViewSink, current
+from everview.operators.sink import current, sink_of
 from everview.plan.nodes import Node, Order
 from everview.results import frames
 from everview.results.html import SHOWN_ROWS, html_of
@@ -255,7 +255,7 @@ class View:
         _check_readable(record)
         tables = [self.schema.empty_table()]
         if record.is_loaded:
-            sink = _sink_of(record.plan, record.key)
+            sink = sink_of(record.plan.columns, record.key)
             for number in record.shards:
                 shard = self._store.states.shard(record.rows, number)
                 tables += sink.read(shard.values(), epoch)
@@ -328,7 +328,7 @@ class View:
         _check_readable(record)
         if not record.is_loaded:
             return None
-        sink = _sink_of(record.plan, record.key)
+        sink = sink_of(record.plan.columns, record.key)
         encoded_key = None
         if len(key) == len(key_columns):
             values = dict(zip(record.key, key, strict=True))
@@ -421,8 +421,3 @@ def _comparable(values: pa.Array) -> pa.Array:
 @lru_cache(1024)
 def _schema_of(plan: Node) -> pa.Schema:
     return pa.schema([pa.field(c.name, c.type, c.nullable) for c in plan.columns])
-
-
-@lru_cache(1024)
-def _sink_of(plan: Node, key: tuple[str, ...]) -> ViewSink:
-    return ViewSink(plan.columns, key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -195,6 +196,12 @@ class ViewSink:
         """The key of a row from its values, in the order of the view's columns; None if a value
         isn't plainly of its column's type."""
         return self._keys.encode_plain(values)
+
+
+@lru_cache(1024)
+def sink_of(columns: tuple[Column, ...], key: tuple[str, ...]) -> ViewSink:
+    """The sink of a view, which takes longer to make than to read a row with."""
+    return ViewSink(columns, key)
 
 
 def split_rows(epoch: int, new: list[bytes], previous: list[bytes]) -> list[bytes]:

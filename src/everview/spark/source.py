@@ -29,20 +29,21 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from everview.catalog import VIEWS
-from everview.codec.streams import from_stream, to_stream
 from everview.errors import InvalidSchema, UnknownColumn, UnsupportedSql
 from everview.schema import TableSchema, quoted, sql_name
 from everview.spark.changes import IMAGES, ChangeReader, ChangeStreamReader, changes_shape
 from everview.spark.filters import key_range, to_arrow
 from everview.spark.options import Options, store_at
 from everview.spark.view_changes import (
+    Part,
     ViewChangeReader,
     ViewChangeStreamReader,
+    parts_of,
+    read_part,
     view_changes_shape,
 )
 from everview.view import View
 
-_ROWS_OF_VIEW = 100_000
 PushFilters = Callable[[list[Filter]], Iterable[Filter]]
 
 
@@ -209,13 +210,6 @@ class TableReader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=self.shape)
 
 
-@dataclass
-class RowsOfView(InputPartition):
-    """Rows as an Arrow stream."""
-
-    stream: bytes
-
-
 class ViewReader(DataSourceReader):
     """A view as of the epoch that is committed when the read is planned.
 
@@ -227,20 +221,16 @@ class ViewReader(DataSourceReader):
         self.options = options
         self.shape = shape
 
-    def partitions(self) -> Sequence[RowsOfView]:
+    def partitions(self) -> Sequence[Part]:
         with store_at(self.options.db) as store:
             rows = View(store, self.options.table).to_arrow()
         for field in self.shape:  # the view may have been replaced meanwhile
             _check_offered(self.options, rows.schema, field)
         names = {name.lower(): name for name in rows.schema.names}
-        rows = rows.select([names[name.lower()] for name in self.shape.names])
-        slices = range(0, max(rows.num_rows, 1), _ROWS_OF_VIEW)
-        return [RowsOfView(to_stream(rows.slice(at, _ROWS_OF_VIEW))) for at in slices]
+        return parts_of(rows, [names[name.lower()] for name in self.shape.names])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RowsOfView)
-        for batch in from_stream(partition.stream).to_batches():
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.shape)
+        return read_part(partition, self.shape)
 
 
 def is_view(options: Options) -> bool:

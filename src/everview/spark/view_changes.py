@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from everview import following
 from everview.codec.streams import from_stream, to_stream
 from everview.errors import SqlError
-from everview.operators.sink import ViewSink
+from everview.operators.sink import sink_of
 from everview.spark.options import Options, store_at
 from everview.stores.base import Store
 from everview.view import View
@@ -38,13 +38,13 @@ def view_changes_shape(options: Options) -> pa.Schema:
         )
     with store_at(options.db) as store:
         view = View(store, options.table)
-        return following.changes_schema(ViewSink(view.plan.columns, view.key))
+        return following.changes_schema(sink_of(view.plan.columns, view.key))
 
 
 @dataclass
 class Part(InputPartition):
-    """Changes as an Arrow stream. They are read when a batch is planned: a task that runs again
-    later might find them trimmed."""
+    """Rows or changes of a view as an Arrow stream. They are read when a read is planned, and sent
+    to the tasks: an epoch later they might be others, or trimmed."""
 
     stream: bytes
 
@@ -60,12 +60,12 @@ class ViewChangeReader(DataSourceReader):
         view, starts = self.options.table, self.options.starts
         with store_at(self.options.db) as store:
             if starts == "snapshot":
-                return _parts(following.read_snapshot(store, view)[1], self.shape)
+                return parts_of(following.read_snapshot(store, view)[1], self.shape.names)
             after = None if starts == "earliest" else _epoch_of(self.options, store)
-            return _parts(_changes(store, view, after, self.shape), self.shape)
+            return parts_of(_changes(store, view, after, self.shape), self.shape.names)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self.shape)
+        return read_part(partition, self.shape)
 
 
 class ViewChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -108,12 +108,14 @@ class ViewChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         view = self.options.table
         with store_at(self.options.db, readonly=False) as store:
             if start == _NOTHING:
-                return _parts(following.read_snapshot(store, view, end["epoch"])[1], self.shape)
-            self._register(store, start["epoch"])
-            return _parts(_changes(store, view, start["epoch"], self.shape, end), self.shape)
+                _, rows = following.read_snapshot(store, view, end["epoch"])
+            else:
+                self._register(store, start["epoch"])
+                rows = _changes(store, view, start["epoch"], self.shape, end)
+            return parts_of(rows, self.shape.names)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self.shape)
+        return read_part(partition, self.shape)
 
     def commit(self, end: Offset) -> None:
         with store_at(self.options.db, readonly=False) as store:
@@ -135,9 +137,8 @@ class ViewChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 def _changes(
     store: Store, view: str, after: int | None, shape: pa.Schema, end: Offset | None = None
 ) -> pa.Table:
-    batches = following.read_changes(store, view, after)
-    upto = [one for one in batches if end is None or one.column(0)[0].as_py() <= end["epoch"]]
-    return pa.Table.from_batches(upto, shape)
+    upto = None if end is None else end["epoch"]
+    return pa.Table.from_batches(following.read_changes(store, view, after, upto), shape)
 
 
 def _epoch_of(options: Options, store: Store) -> int:
@@ -152,13 +153,13 @@ def _epoch_of(options: Options, store: Store) -> int:
     return int(options.starts)
 
 
-def _parts(changes: pa.Table, shape: pa.Schema) -> list[Part]:
-    rows = changes.select(shape.names)
+def parts_of(rows: pa.Table, names: list[str]) -> list[Part]:
+    rows = rows.select(names)
     places = range(0, max(rows.num_rows, 1), _ROWS_OF_PART)
     return [Part(to_stream(rows.slice(at, _ROWS_OF_PART))) for at in places]
 
 
-def _read(partition: InputPartition, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_part(partition: InputPartition, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, Part)
     for batch in from_stream(partition.stream).to_batches():
         yield pa.RecordBatch.from_arrays(batch.columns, schema=shape)
