@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, settings
 
 import everview as ev
 from everview.engines.engine import Engine, start
+from everview.programs import direct
+from everview.programs.direct import DIRECT, DIRECT_CHANGES, is_small
 
 from .proofs import Prove, proof_recorded, show_proofs
 
@@ -29,6 +32,7 @@ settings.load_profile("everview")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long tests at full length")
     parser.addoption("--seed", help="run random queries of this seed; 12:3 is one view of it")
+    parser.addoption("--direct", type=float, default=0.5, help="share of small steps done here")
     parser.addoption("--shrink", action="store_true", help="make failing random queries small")
 
 
@@ -36,6 +40,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that of two processes neither is left alone with them."""
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "on_the_engine: small steps are left to the engine too")
+    config.addinivalue_line("markers", "direct: small steps are done without the engine")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Small steps are done here or on the engine, by chance, and in the next run by the same
+    chance: each has to go on where the other ended. Other processes do all here, or nothing."""
+    chance = random.Random(item.nodeid)
+    is_fixed = item.get_closest_marker("on_the_engine") or item.get_closest_marker("direct")
+    share = (
+        item.config.getoption("--direct") if is_fixed is None else float(is_fixed.name == "direct")
+    )
+    direct.is_small = lambda step: chance.random() < share and is_small(step)  # type: ignore[assignment]
+    os.environ[DIRECT] = str(DIRECT_CHANGES if chance.random() < share else 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

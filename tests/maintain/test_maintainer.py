@@ -17,7 +17,7 @@ from everview.maintain.report import Report
 from everview.maintain.views import maintenance_paused
 from everview.plan.expressions import Ref
 from everview.plan.nodes import Join, Project, Source
-from everview.programs.workers import Step
+from everview.programs.step import Step
 from everview.schema import Column
 from everview.stores.base import OF_VIEWS
 from tests.records import a_view

@@ -14,8 +14,12 @@ import pytest
 import everview as ev
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed
+from everview.plan.nodes import node_of
 from everview.programs import apart, workers
 from everview.programs.apart import Processes
+from everview.programs.applying import empty_delta
+
+pytestmark = pytest.mark.on_the_engine
 
 BY_NAME = "SELECT name, count(*) AS n, sum(x) AS s FROM a JOIN b USING (k) GROUP BY name"
 
@@ -70,14 +74,14 @@ def test_an_error_there_is_told_as_if_it_were_here(shop: ev.Database, processes:
 def test_who_dies_again_and_again_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "_start", lambda start=apart._start: _killed(start()))
     with pytest.raises(EngineFailed, match="3 processes for a shard ended"):
-        Processes().work({}, workers._empty(workers.node_of(NODE)))
+        Processes().work({}, empty_delta(node_of(NODE)))
 
 
 def test_any_number_may_have_ended_while_they_were_idle() -> None:
     made = Processes()
     made._idle = [_killed(apart._start()) for _ in range(apart._TRIES + 1)]
     with pytest.raises(RuntimeError, match="KeyError"):  # which is an answer
-        made.work({}, workers._empty(workers.node_of(NODE)))
+        made.work({}, empty_delta(node_of(NODE)))
     assert len(made._idle) == 1
     made.close()
 
@@ -85,7 +89,7 @@ def test_any_number_may_have_ended_while_they_were_idle() -> None:
 def test_one_whose_pipe_is_closed_ends() -> None:
     made = Processes()
     with pytest.raises(RuntimeError, match="KeyError"):
-        made.work({}, workers._empty(workers.node_of(NODE)))
+        made.work({}, empty_delta(node_of(NODE)))
     (process,) = made._idle
     made.close()
     assert process.returncode == 0

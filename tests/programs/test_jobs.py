@@ -21,6 +21,8 @@ from everview.schema import Column
 from tests.plan.trees import tree
 from tests.records import all_states
 
+pytestmark = pytest.mark.on_the_engine
+
 LEVELS = 9  # each reads the one before twice
 NESTED = (
     "WITH a AS (SELECT g, sum(x) AS s, count(*) AS n FROM t GROUP BY g), "

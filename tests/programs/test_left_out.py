@@ -19,6 +19,8 @@ from everview.programs import left_out, workers
 from everview.programs.computed import Computed
 from tests.records import change_record
 
+pytestmark = pytest.mark.on_the_engine
+
 SHOWN = "SELECT t.k1, t.k2, u.k FROM t FULL JOIN u ON"
 BELOW = f"{SHOWN} t.k1 < u.k"
 MATCHES = [(1, 0, 4), (1, 0, 9), (2, 0, 4), (2, 0, 9)]

@@ -18,6 +18,8 @@ from everview.programs import programs, workers
 from everview.programs.workers import Step
 from tests.records import record_of
 
+pytestmark = pytest.mark.on_the_engine
+
 
 @pytest.mark.parametrize("few", [0, 20_000], ids=["spread", "in one partition"])
 def test_a_program_is_run_again(

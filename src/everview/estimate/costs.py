@@ -15,7 +15,7 @@ from everview.plan.estimates import Estimates
 from everview.plan.facts import Costs
 from everview.plan.flows import UPDATED
 from everview.plan.nodes import Node, Source
-from everview.programs.workers import images
+from everview.programs.reading import Changes
 
 if TYPE_CHECKING:
     from everview.stores.base import Store
@@ -92,5 +92,5 @@ def rows_of_change(store: Store, plan: Node, table: str) -> float:
         after = max(log.first - 1, log.last - max(1, number // len(logs)))
         for batch in store.changes(table, region, after, None, names):
             changes += batch.num_rows
-            rows += sum(len(image) for image in images(batch, read, names))
+            rows += sum(map(len, Changes.of(batch, names).deltas(read)))
     return rows / changes if changes else UPDATED

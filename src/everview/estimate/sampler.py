@@ -23,8 +23,9 @@ from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.plan.statistics import RANGE
 from everview.programs.computed import SHARDED, WEIGHTED
 from everview.programs.program import Program
+from everview.programs.reading import names_read
 from everview.programs.step import Step
-from everview.programs.workers import SHARD, names_read
+from everview.programs.workers import SHARD
 from everview.schema import Column, quoted
 from everview.spark.types import struct
 

@@ -24,6 +24,7 @@ from everview.delta import weights_of
 from everview.errors import UnsupportedSql
 from everview.plan.jobs import MOST_TOGETHER, Jobs, jobs, size_in_one_job
 from everview.plan.nodes import Node
+from everview.programs import direct
 from everview.programs.left_out import run_left_out, touched
 from everview.programs.program import Duty, Program, StoredRows
 from everview.programs.step import Step
@@ -68,6 +69,9 @@ class Programs:
 
     def load(self, view: ViewRecord, step: Step, load: Load) -> int:
         """Load one view; returns its rows."""
+        rows, others = direct.run([view], step, load.fresh)
+        if not others:
+            return rows
         program = Program(
             self._session, step, load.fresh, stored_rows=load.stored_rows, places=load.places
         )
@@ -75,7 +79,12 @@ class Programs:
         return rows + run_left_out(program.duties, step)
 
     def run(self, views: list[ViewRecord], step: Step, states: Mapping[str, str]) -> int:
-        """Run one program for the views' part of an epoch; returns the view rows it touched."""
+        """Do the views' part of an epoch; returns the view rows it touched."""
+        rows, others = direct.run(views, step, states)
+        return rows + (self._run(others, step, states) if others else 0)
+
+    def _run(self, views: list[ViewRecord], step: Step, states: Mapping[str, str]) -> int:
+        """Run one program on the engine."""
         if not self._reuses_programs:
             program = Program(self._session, step, states)
             rows = sum(map(touched, self._frames(views, program, _jobs(views, step))))

@@ -8,35 +8,37 @@ from __future__ import annotations
 
 import gc
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from everview.delta import WEIGHT, weighted
-from everview.operators.base import MemoryState, Operator
-from everview.operators.registry import operator_for
-from everview.operators.sink import ViewSink
+from everview.operators.sink import ViewSink, sink_of
 from everview.operators.touched import ReplaceOperator
-from everview.plan.conditions import passing
 from everview.plan.nodes import Node, Source, node_of
 from everview.programs import apart
+from everview.programs.applying import (
+    ShardPlace,
+    apply_operator,
+    apply_sink,
+    empty_delta,
+    named_delta,
+    operator_of,
+)
 from everview.programs.guarding import guarded
 from everview.programs.memory import tidied
+from everview.programs.reading import deltas_of, in_chunks
 from everview.programs.step import Step, Task
 from everview.programs.turns import in_turn, turn
-from everview.schema import Column, is_nested
-from everview.state import State
+from everview.schema import Column
 from everview.stores import shared_store
 from everview.stores.base import Shard
-from everview.stores.base.states import CountedState
 
 SHARD, SIDE = "_shard", "_side"
 STEP = "everview.step"
@@ -45,10 +47,7 @@ STEP = "everview.step"
 RUNNING: dict[str, Step] = {}
 PROCESSES: apart.Processes | None = None
 Batches = Iterator[pa.RecordBatch]
-_CHUNK_ROWS = 1 << 17
-_SMALL_BYTES = 64 << 20
 _CALLS = count()
-_IMAGES = ("before", "after")
 
 if TaskContext.get() is not None:
     # A Python worker of Spark collects garbage after every task. It leaves out the objects of
@@ -68,11 +67,6 @@ def _step(step_or_name: Step | str) -> Step:
     return RUNNING[step_or_name]
 
 
-@lru_cache(1024)
-def operator_of(document: str) -> Operator:
-    return operator_for(node_of(document))
-
-
 @guarded
 @tidied
 def read(step: Step | str, document: str, regions: Batches, *, whole: bool = False) -> Batches:
@@ -82,89 +76,16 @@ def read(step: Step | str, document: str, regions: Batches, *, whole: bool = Fal
     source = node_of(document)
     assert isinstance(source, Source)
     now = replace(_step(step), start=None) if whole else _step(step)
-    for delta in _in_chunks(in_turn(_deltas(now, source, region_numbers))):
+    for delta in in_chunks(in_turn(deltas_of(now, source, region_numbers))):
         yield from _named(delta, source.columns)
 
 
-def _deltas(step: Step, source: Source, regions: list[int]) -> Iterator[pa.Table]:
-    names, end = names_read(source), step.end[source.table]
-    store = shared_store(step.address, readonly=True)
-    if step.start is None:
-        for region in regions:
-            at = {region: end[region]}
-            for rows in store.scan(source.table, names, region=region, at=at, ordered=False):
-                if source.where:
-                    rows = rows.filter(passing(source.where, dict(zip(names, rows, strict=True))))
-                yield weighted(pa.Table.from_batches([rows]).select(list(source.read)), 1)
-        return
-    start = step.start[source.table]
-    logs = (store.changes(source.table, r, start[r], end[r], names) for r in regions)
-    for changes in _together(chain.from_iterable(logs)):
-        yield from images(changes, source, names)
-
-
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in fewer batches, if they are small: few changes of each of several regions cost as
-    much, one region after the other, as many."""
-    for chunk in _in_chunks(pa.Table.from_batches([batch]) for batch in batches):
-        yield from (chunk.combine_chunks() if chunk.nbytes < _SMALL_BYTES else chunk).to_batches()
-
-
-def names_read(source: Source) -> list[str]:
-    """The table's columns that a source needs: its own, and those of its conditions."""
-    tested = [name for condition in source.where for name in condition.columns()]
-    return list(dict.fromkeys([*source.read, *tested]))
-
-
-def images(changes: pa.RecordBatch, source: Source, names: list[str]) -> Iterator[pa.Table]:
-    """Rows that went and rows that came. Each image is tested by itself; an update that changes no
-    column of the source gives none."""
-    images = [dict(zip(names, changes.column(i).flatten(), strict=True)) for i in _IMAGES]
-    passed = [changes.column(i).is_valid() for i in _IMAGES]
-    if source.where:
-        tests = [passing(source.where, image) for image in images]
-        passed = [pc.and_(is_there, passes) for is_there, passes in zip(passed, tests, strict=True)]
-    before, after = ([image[name] for name in source.read] for image in images)
-    changed = pc.invert(_unchanged(before, after, pc.and_(*passed)))
-    for arrays, mask, weight in zip((before, after), passed, (-1, 1), strict=True):
-        rows = pa.Table.from_arrays(arrays, names=list(source.read))
-        yield weighted(rows.filter(pc.and_(mask, changed)), weight)
-
-
-def _unchanged(before: list[pa.Array], after: list[pa.Array], both: pa.Array) -> pa.Array:
-    """Which rows are equal before and after, among those that exist in both."""
-    same = both
-    for old, new in zip(before, after, strict=True):
-        if not pc.any(same).as_py() or is_nested(old.type):
-            return pc.and_not(both, both)
-        if pa.types.is_floating(old.type):  # -0.0 is another row than 0.0
-            bits = pa.int32() if old.type == pa.float32() else pa.int64()
-            old, new = old.view(bits), new.view(bits)
-        equal = pc.fill_null(pc.equal(old, new), False)
-        same = pc.and_(same, pc.or_(equal, pc.and_(old.is_null(), new.is_null())))
-    return same
-
-
-def _in_chunks(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The rows in fewer and larger tables, none of them empty."""
-    chunk: list[pa.Table] = []
-    for table in tables:
-        chunk.append(table)
-        if sum(part.num_rows for part in chunk) >= _CHUNK_ROWS:
-            yield pa.concat_tables(chunk)
-            chunk = []
-    if any(part.num_rows for part in chunk):
-        yield pa.concat_tables(chunk)
-
-
 def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = None) -> Batches:
-    fields = [pa.field(column.name, column.type) for column in columns]
-    fields.append(pa.field(WEIGHT, pa.int64()))
-    arrays = list(delta.columns)
+    named = named_delta(delta, columns)
     if shard is not None:
-        fields.append(pa.field(SHARD, pa.int32()))
-        arrays.append(pa.array(np.full(delta.num_rows, shard, np.int32)))
-    yield from pa.Table.from_arrays(arrays, schema=pa.schema(fields)).combine_chunks().to_batches()
+        shards = pa.array(np.full(delta.num_rows, shard, np.int32))
+        named = named.append_column(pa.field(SHARD, pa.int32()), shards)
+    yield from named.combine_chunks().to_batches()
 
 
 @guarded
@@ -212,7 +133,7 @@ def _shards_at(step: Step | str, state: str, places: Batches) -> Iterator[tuple[
 def partial_of(document: str, batches: Batches) -> Batches:
     """Deltas added up by group before they are shuffled."""
     operator = operator_of(document)
-    for delta in _in_chunks(pa.Table.from_batches([batch]) for batch in batches):
+    for delta in in_chunks(pa.Table.from_batches([batch]) for batch in batches):
         with turn:
             added_up = operator.partial(delta).combine_chunks()
         yield from added_up.to_batches()
@@ -281,42 +202,14 @@ def _run_document(document: dict[str, Any], rows: pa.Table) -> pa.Table:
 
 
 def _apply_operator(task: Task, shard: int, rows: pa.Table) -> pa.Table:
-    operator, node = operator_of(task.node), node_of(task.node)
-
-    def work(state: State) -> tuple[pa.Table, int]:
-        output = operator.apply(_inputs(task, node, rows), state)
-        return output, output.num_rows
-
-    return _once(task, shard, rows.num_rows, work)
-
-
-def _once(
-    task: Task, shard: int, rows_in: int, work: Callable[[Any], tuple[pa.Table, int]]
-) -> pa.Table:
-    """Do `work` in a turn, once for each epoch; it returns its output and how many rows to count
-    for it."""
-    if task.state is None:
-        with turn:
-            return work(MemoryState())[0]
-
-    def timed_work(state: CountedState) -> pa.Table:
-        with turn:
-            begun = time.perf_counter_ns()
-            output, rows_out = work(state)
-            state.tally.nanoseconds += time.perf_counter_ns() - begun
-        state.tally.rows_in, state.tally.rows_out = rows_in, rows_out
-        return output
-
-    step = _step(task.step)
-    state = shared_store(step.address, readonly=False).states.shard(task.state, shard)
-    if step.start is None:
-        return state.load(step.epoch, step.token, timed_work)
-    return state.apply(step.epoch, step.token, timed_work, step.logs.get(task.state))
+    deltas = _inputs(task, node_of(task.node), rows)
+    place = ShardPlace(_step(task.step), task.state, shard)
+    return apply_operator(place, operator_of(task.node), deltas, rows.num_rows)
 
 
 def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
     """The deltas of all inputs of the node; some have no rows."""
-    deltas = [_empty(node_input) for node_input in node.inputs()]
+    deltas = [empty_delta(node_input) for node_input in node.inputs()]
     sides = rows[SIDE].to_numpy() if SIDE in rows.column_names else None
     for place, names in task.inputs:
         own_rows = rows if sides is None else rows.filter(pa.array(sides == place))
@@ -324,12 +217,6 @@ def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
             [name for name, _ in names]
         )
     return deltas
-
-
-@lru_cache(1024)
-def _empty(node: Node) -> pa.Table:
-    schema = pa.schema([pa.field(column.name, column.type) for column in node.columns])
-    return weighted(schema.empty_table(), 0)
 
 
 def plain(columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -345,7 +232,7 @@ def view_document(columns: tuple[Column, ...], key: tuple[str, ...]) -> str:
 @lru_cache(1024)
 def _view_sink(document: str) -> ViewSink:
     columns, key = json.loads(document)
-    return ViewSink(tuple(Column.from_json(column) for column in columns), tuple(key))
+    return sink_of(tuple(Column.from_json(column) for column in columns), tuple(key))
 
 
 @guarded
@@ -361,16 +248,8 @@ def sink(task: Task, view: str, batches: Batches) -> Batches:
 def _apply_sink(task: Task, shard: int, rows: pa.Table) -> pa.Table:
     view_sink = _view_sink(task.node)
     delta = rows.rename_columns([*(column.name for column in view_sink.columns), WEIGHT])
-    step = _step(task.step)
-
-    def work(state: CountedState) -> tuple[pa.Table, int]:
-        touched = view_sink.apply(delta, state, step.epoch, step.epoch - 1)
-        if task.state in step.logs:
-            state.log = touched.log()
-        number = len(touched.after)
-        return pa.table({"touched": pa.array([number], pa.int64())}), number
-
-    return _once(task, shard, rows.num_rows, work)
+    touched = apply_sink(ShardPlace(_step(task.step), task.state, shard), view_sink, delta)
+    return pa.table({"touched": pa.array([touched], pa.int64())})
 
 
 _KINDS: dict[str, Callable[[Task, int, pa.Table], pa.Table]] = {

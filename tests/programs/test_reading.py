@@ -10,7 +10,8 @@ import pytest
 import everview as ev
 from everview.plan.conditions import Condition
 from everview.plan.nodes import Source
-from everview.programs.workers import Step, _deltas
+from everview.programs.reading import deltas_of
+from everview.programs.step import Step
 
 OLD = {"id": 1, "n": 5, "x": 0.0, "s": "a", "d": None, "tags": ["t"], "note": "old"}
 
@@ -32,7 +33,7 @@ def read(
     step = Step(store.address, (0,), 0, 1, {"t": {0: after}}, {"t": {0: last}})
     columns = tuple(map(table.schema.column, names))
     source = Source(columns, "t", tuple(names), where=where)
-    rows = [tuple(row.values()) for d in _deltas(step, source, [0]) for row in d.to_pylist()]
+    rows = [tuple(row.values()) for d in deltas_of(step, source, [0]) for row in d.to_pylist()]
     return sorted(rows, key=lambda row: row[-1])
 
 
@@ -100,5 +101,5 @@ def test_a_load_has_the_rows_that_pass(table: ev.Table) -> None:
     step = Step(table._store.address, (0,), 0, 1, None, {"t": {0: table.log()[0].last}})
     column = table.schema.column("s")
     source = Source((column,), "t", ("s",), where=(Condition("n", ">", ("6",)),))
-    found = [row for d in _deltas(step, source, [0]) for row in d.to_pylist()]
+    found = [row for d in deltas_of(step, source, [0]) for row in d.to_pylist()]
     assert [tuple(row.values()) for row in found] == [("a", 1)] * 3

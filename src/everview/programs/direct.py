@@ -1,0 +1,265 @@
+"""Steps with few rows, done in this process and without an engine.
+
+An engine takes tens of milliseconds to plan a job and to start its tasks, whatever there is to do.
+Few rows take less than that by themselves: here sources are read, expressions computed with Arrow,
+and operators applied to their shards one after the other, each node once. It is the same work on
+the same state in the same shards, so an engine can go on where this ends, and the other way round.
+
+Nodes that only an engine computes, and values for which Arrow's answer may differ from Spark's, are
+left to the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from everview.catalog import ViewRecord
+from everview.compute import Compiled, compiled, hashes
+from everview.compute.hashing import is_hashed
+from everview.delta import WEIGHT, weighted
+from everview.errors import EverviewError
+from everview.operators.sink import sink_of
+from everview.plan.distribution import Distribution, keyed_by, lies, shards_by
+from everview.plan.nodes import Constant, Filter, Node, Project, Source, Union
+from everview.programs.applying import (
+    ShardPlace,
+    apply_operator,
+    apply_sink,
+    empty_delta,
+    named_delta,
+    operator_of,
+)
+from everview.programs.reading import Changes, Rows, names_read, parts_of
+from everview.programs.step import Step
+
+DIRECT = "EVERVIEW_DIRECT_CHANGES"
+DIRECT_CHANGES = int(os.environ.get(DIRECT, "20000"))  # with more, several cores have work
+
+
+class Placed(NamedTuple):
+    """The delta of a node, and the shard of each row if its rows lie in shards."""
+
+    delta: pa.Table
+    shards: np.ndarray | None = None
+
+
+def is_small(step: Step) -> bool:
+    """Whether a step has few rows; in a load there are no more rows of a table than changes."""
+    if step.start is not None:
+        return step.changes <= DIRECT_CHANGES
+    return sum(sum(regions.values()) for regions in step.end.values()) <= DIRECT_CHANGES
+
+
+def is_direct(view: ViewRecord) -> bool:
+    """Whether each node of a view's plan can be done here."""
+    return all(map(_is_direct, view.plan.walk())) and _is_placed(
+        view.plan, keyed_by(view.plan, view.key)
+    )
+
+
+@lru_cache(4096)
+def _is_direct(node: Node) -> bool:
+    if isinstance(node, Constant) and not node.columns:
+        return False
+    if isinstance(node, Constant | Filter | Project):
+        return _compiled(node) is not None
+    if not node.is_operator:
+        return isinstance(node, Source | Union)
+    return all(map(_is_placed, node.inputs(), shards_by(node)))
+
+
+def _is_placed(node: Node, by: Distribution) -> bool:
+    """Whether the shards of a node's rows are known here."""
+    return by is None or lies(node, by) or all(is_hashed(node.column(min(p)).type) for p in by)
+
+
+@lru_cache(4096)
+def _compiled(node: Constant | Filter | Project) -> tuple[Compiled, ...] | None:
+    """The expressions of a node; None if one of them is for an engine only."""
+    inputs = node.inputs()
+    columns = inputs[0].columns if inputs else ()
+    parts = [compiled(tree, columns) for tree in node.trees()]
+    if isinstance(node, Filter):
+        types = [pa.bool_()]
+    else:
+        types = [column.type for column in node.columns] * (len(parts) // max(len(node.columns), 1))
+    are_right = all(
+        part is not None and part.type == type_ for part, type_ in zip(parts, types, strict=True)
+    )
+    return tuple(part for part in parts if part is not None) if are_right else None
+
+
+class Direct:
+    """One step of some views. `states` says by identity where an operator's state is; an operator
+    that is missing there keeps none."""
+
+    def __init__(self, step: Step, states: Mapping[str, str], views: Iterable[ViewRecord]) -> None:
+        self._step, self._states = step, states
+        self._deltas: dict[str, Placed | None] = {}
+        self._columns: dict[str, dict[str, None]] = {}  # of tables, in order
+        self._parts: dict[str, list[Rows | Changes]] = {}
+        for view in views:
+            for node in view.plan.walk():
+                if isinstance(node, Source):
+                    names = dict.fromkeys(names_read(node))
+                    self._columns[node.table] = self._columns.get(node.table, {}) | names
+
+    def sink(self, view: ViewRecord) -> int:
+        """Write the rows of a view; returns how many the step touched."""
+        plan = view.plan
+        placed = self._placed(plan)
+        if placed is None:
+            return 0
+        sink, touched = sink_of(plan.columns, view.key), 0
+        for shard, delta in self._by_shard(plan, placed, keyed_by(plan, view.key)).items():
+            touched += apply_sink(ShardPlace(self._step, view.rows, shard), sink, delta)
+        return touched
+
+    def _placed(self, node: Node) -> Placed | None:
+        """The delta of a node; None if it has no rows."""
+        # inputs first, as plans may be deeper than Python's stack
+        for below in node.walk(lambda known: known.identity in self._deltas):
+            if below.identity not in self._deltas:
+                placed = self._computed(below)
+                is_empty = placed is None or not placed.delta.num_rows
+                self._deltas[below.identity] = None if is_empty else placed
+        return self._deltas[node.identity]
+
+    def _computed(self, node: Node) -> Placed | None:
+        if isinstance(node, Source):
+            return self._source(node)
+        if isinstance(node, Constant):
+            return self._constant(node) if self._step.start is None else None
+        inputs = [self._deltas[input_node.identity] for input_node in node.inputs()]
+        if node.is_operator:
+            return self._operator(node, inputs)
+        if isinstance(node, Union):
+            deltas = [placed.delta for placed in inputs if placed is not None]
+            named = [named_delta(delta, node.columns) for delta in deltas]
+            return Placed(pa.concat_tables(named)) if named else None
+        (placed,) = inputs
+        if placed is None:
+            return None
+        assert isinstance(node, Filter | Project)
+        return _expressed(node, placed)
+
+    def _source(self, node: Source) -> Placed | None:
+        step, table = self._step, node.table
+        if step.start is not None and step.start[table] == step.end[table]:
+            return None
+        if table not in self._parts:
+            names = list(self._columns[table])
+            self._parts[table] = list(parts_of(step, table, names, list(step.end[table])))
+        deltas = [delta for part in self._parts[table] for delta in part.deltas(node)]
+        return Placed(named_delta(pa.concat_tables(deltas), node.columns)) if deltas else None
+
+    def _constant(self, node: Constant) -> Placed:
+        values = _compiled(node)
+        assert values is not None
+        width = len(node.columns)
+        rows = [values[at : at + width] for at in range(0, len(values), width)]
+        columns = [
+            pa.concat_arrays([row[place].of({}, 1) for row in rows])
+            if rows
+            else pa.nulls(0, column.type)
+            for place, column in enumerate(node.columns)
+        ]
+        table = pa.Table.from_arrays(columns, names=node.names())
+        return Placed(named_delta(weighted(table, 1), node.columns))
+
+    def _operator(self, node: Node, inputs: Sequence[Placed | None]) -> Placed | None:
+        if node.has_row_of_nothing() and self._step.start is None:
+            inputs = [self._seeded(node.inputs()[0], inputs[0])]
+        parts: dict[int, list[pa.Table]] = {}
+        for place, (below, placed) in enumerate(zip(node.inputs(), inputs, strict=True)):
+            if placed is None:
+                continue
+            for shard, delta in self._by_shard(below, placed, shards_by(node)[place]).items():
+                parts.setdefault(shard, list(map(empty_delta, node.inputs())))[place] = delta
+        operator, state = operator_of(node.own_text), self._states.get(node.identity)
+        outputs, shards = [], []
+        for shard, deltas in parts.items():
+            place_ = ShardPlace(self._step, state, shard)
+            rows_in = sum(delta.num_rows for delta in deltas)
+            output = apply_operator(place_, operator, deltas, rows_in)
+            outputs.append(named_delta(output, node.columns))
+            shards.append(np.full(output.num_rows, shard))
+        return Placed(pa.concat_tables(outputs), np.concatenate(shards)) if outputs else None
+
+    def _seeded(self, node: Node, placed: Placed | None) -> Placed:
+        """With a row of NULLs and weight 0: a global aggregate has a row even over nothing."""
+        nulls = [pa.nulls(1, column.type) for column in node.columns]
+        row = pa.Table.from_arrays([*nulls, pa.array([0])], names=[*node.names(), WEIGHT])
+        seed = named_delta(row, node.columns)
+        first = np.array(self._step.shards[:1])
+        if placed is None:
+            return Placed(seed, first)
+        shards = None if placed.shards is None else np.concatenate([placed.shards, first])
+        return Placed(pa.concat_tables([placed.delta, seed]), shards)
+
+    def _by_shard(self, node: Node, placed: Placed, by: Distribution) -> dict[int, pa.Table]:
+        """The rows of each shard that an operator above needs to have them in."""
+        every = self._step.shards
+        if by is None:
+            return dict.fromkeys(every, placed.delta)
+        if not by and not lies(node, by):
+            return {every[0]: placed.delta}
+        shards = placed.shards if lies(node, by) else self._hashed(placed.delta, by)
+        assert shards is not None
+        present = np.unique(shards).tolist()
+        if len(present) == 1:
+            return {present[0]: placed.delta}
+        return {shard: placed.delta.filter(pa.array(shards == shard)) for shard in present}
+
+    def _hashed(self, delta: pa.Table, by: Distribution) -> np.ndarray:
+        assert by is not None
+        columns = [delta[min(place)].combine_chunks() for place in by]
+        every = np.array(self._step.shards)
+        return every[hashes(columns, delta.num_rows) % len(every)]
+
+
+def _expressed(node: Filter | Project, placed: Placed) -> Placed:
+    delta, shards = placed
+    values = _compiled(node)
+    assert values is not None
+    columns = {name: delta[name].combine_chunks() for name in delta.column_names}
+    results = [value.of(columns, delta.num_rows) for value in values]
+    if isinstance(node, Filter):
+        mask = results[0]
+        if shards is not None:
+            shards = shards[mask.fill_null(False).to_numpy(zero_copy_only=False)]
+        return Placed(delta.filter(mask), shards)
+    table = pa.Table.from_arrays([*results, columns[WEIGHT]], names=[*node.names(), WEIGHT])
+    return Placed(named_delta(table, node.columns), shards)
+
+
+def run(
+    views: Sequence[ViewRecord], step: Step, states: Mapping[str, str]
+) -> tuple[int, list[ViewRecord]]:
+    """Do a step for the views for which that is possible here; returns how many rows it touched,
+    and the other views, for an engine.
+
+    An error of ours is raised: it would be the same on an engine. Any other means that the engine
+    has to try: its answer, or its error, is the one that counts.
+    """
+    if not is_small(step):
+        return 0, list(views)
+    chosen: list[ViewRecord] = []
+    others: list[ViewRecord] = []
+    for view in views:
+        (chosen if is_direct(view) else others).append(view)
+    direct, touched = Direct(step, states, chosen), 0
+    for view in chosen:
+        try:
+            touched += direct.sink(view)
+        except EverviewError:
+            raise
+        except Exception:
+            others.append(view)
+    return touched, others
