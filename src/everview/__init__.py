@@ -6,6 +6,7 @@ from everview.following import Feed
 from everview.maintain.report import Report
 from everview.maintain.watching import Epoch, Watcher
 from everview.pin import Pin
+from everview.progress import Progress
 from everview.results.result import Result
 from everview.schema import Column, TableSchema
 from everview.stores.base import (
@@ -35,6 +36,7 @@ __all__ = [
     "Observer",
     "Pin",
     "PinNote",
+    "Progress",
     "Report",
     "Result",
     "Snapshot",

@@ -16,6 +16,14 @@ _UNITS_OF_SIZE |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _LIMIT = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
+def seconds_of(text: str) -> float | None:
+    """The seconds in a text such as '2 s' or '500ms'; None if it is no time above 0."""
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNITS_OF_TIME:
+        return None
+    return float(match[1].replace("_", "")) * _UNITS_OF_TIME[match[2].lower()] or None
+
+
 @dataclass(frozen=True)
 class Batch:
     """The limits of an epoch. It ends before the first change that would pass one of them.
@@ -47,10 +55,11 @@ class Batch:
         match = _LIMIT.fullmatch(str(limit).strip())
         if match is not None and not isinstance(limit, bool):
             number, unit = float(match[1].replace("_", "")), match[2]
+            seconds = seconds_of(match[0])
             if not unit and number >= 1 and number.is_integer():
                 return replace(self, changes=int(number))
-            if unit.lower() in _UNITS_OF_TIME and number > 0:
-                return replace(self, seconds=number * _UNITS_OF_TIME[unit.lower()])
+            if seconds is not None:
+                return replace(self, seconds=seconds)
             if unit.upper() in _UNITS_OF_SIZE and number > 0:
                 return replace(self, bytes=max(1, int(number * _UNITS_OF_SIZE[unit.upper()])))
         raise DataError(

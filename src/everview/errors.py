@@ -40,8 +40,9 @@
     │   ├── Overflow            EV604
     │   ├── TooManyRows         EV605
     │   └── OutOfReach          EV606
-    └── EngineFailed            EV700
-        └── OutOfMemory         EV701
+    ├── EngineFailed            EV700
+    │   └── OutOfMemory         EV701
+    └── LoadEnded               EV800
 
 A message says what happened, where, and what to do about it. A code never changes its meaning.
 """
@@ -313,15 +314,19 @@ class EngineFailed(EverviewError):
     code = "EV700"
 
 
-# Failures that may pass by themselves: the disk has room again, or the engine works again.
-
-
 class OutOfMemory(EngineFailed):
     """The engine has less memory than a job takes."""
 
     code = "EV701"
 
 
+class LoadEnded(EverviewError):
+    """A load was ended before it was done. The next run goes on with it, if it still has to."""
+
+    code = "EV800"
+
+
+# Failures that may pass by themselves: the disk has room again, or the engine works again.
 PASSING = (StoreFull, EngineFailed)
 SECONDS_BETWEEN_TRIES = 2.0
 

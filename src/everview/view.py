@@ -40,6 +40,7 @@ from everview.freshness import age_of, oldest_pending
 from everview.intake import keys_to_arrow
 from everview.operators.sink import current, sink_of
 from everview.plan.nodes import Node, Order
+from everview.progress import Progress, progress
 from everview.results import frames
 from everview.results.html import SHOWN_ROWS, html_of
 from everview.schema import Column, TableSchema, ViewKey, is_nested
@@ -192,6 +193,12 @@ class View:
         """The age of the oldest change that the view does not show yet; zero if it shows all."""
         oldest = oldest_pending(self._store, self.tables, self.positions)
         return timedelta(seconds=age_of(oldest))
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the load of a large view is; None if it is not being loaded now."""
+        now = progress(self._store)
+        return now if now is not None and self.name in now.views else None
 
     @property
     def is_loaded(self) -> bool:

@@ -6,8 +6,7 @@ itself refuse is planted in what refuses it, too.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +20,9 @@ from everview.delta import WEIGHT
 from everview.maintain import epochs
 from everview.operators.aggregate import AggregateOperator
 from everview.operators.sink import ViewSink
-from everview.plan.nodes import Source
-from everview.programs import workers
+from everview.programs import applying, direct, reading, workers
+from everview.programs.applying import ShardPlace
+from everview.programs.step import Step
 from everview.stores.base import DELETE
 from everview.stores.embedded import EmbeddedStore, catalog, log, shard
 from everview.stores.embedded.log import Images
@@ -60,15 +60,13 @@ def apply_twice(patch: Patch) -> None:
 def commit_before_a_shard_is_done(patch: Patch) -> None:
     """A view's first shard is written when the epoch is committed."""
     waiting: list[Callable[[], Any]] = []
-    once, run_epoch = workers._once, epochs._run_epoch
+    apply_sink, run_epoch = applying.apply_sink, epochs._run_epoch
 
-    def later(task: workers.Task, shard: int, *given: Any) -> pa.Table:
-        step = workers._step(task.step)
-        is_view = "kind" not in json.loads(task.node)[-1]  # a key; else it is an operator
-        if not is_view or shard != step.shards[0]:
-            return once(task, shard, *given)
-        waiting.append(lambda: once(replace(task, step=step), shard, *given))
-        return pa.table({"touched": pa.array([0], pa.int64())})
+    def later(place: ShardPlace, *given: Any) -> int:
+        if place.shard != place.step.shards[0]:
+            return apply_sink(place, *given)
+        waiting.append(lambda: apply_sink(place, *given))
+        return 0
 
     def run(*given: Any) -> bool:
         ran = run_epoch(*given)
@@ -76,7 +74,8 @@ def commit_before_a_shard_is_done(patch: Patch) -> None:
             waiting.pop()()
         return ran
 
-    patch.setattr(workers, "_once", later)
+    for module in (workers, direct):
+        patch.setattr(module, "apply_sink", later)
     patch.setattr(epochs, "_run_epoch", run)
 
 
@@ -152,13 +151,14 @@ def read_new_rows_before_commit(patch: Patch) -> None:
 
 def forget_one_regions_range(patch: Patch) -> None:
     """An epoch has no changes of one region."""
-    original = workers._deltas
+    original = reading.parts_of
 
-    def deltas(step: workers.Step, source: Source, regions: list[int]) -> Iterator[pa.Table]:
-        kept = [region for region in regions if (source.table, region) != FORGOTTEN]
-        return original(step, source, kept)
+    def parts(step: Step, table: str, names: list[str], regions: Sequence[int]) -> Iterator[Any]:
+        kept = [region for region in regions if (table, region) != FORGOTTEN]
+        return original(step, table, names, kept)
 
-    patch.setattr(workers, "_deltas", deltas)
+    for reader in (reading, direct):
+        patch.setattr(reader, "parts_of", parts)
 
 
 def lose_a_groups_last_delete(patch: Patch) -> None:

@@ -120,6 +120,7 @@ def test_a_tail_waits_for_the_load_and_survives_kills(db: ev.Database) -> None:
     time.sleep(1)
     assert tail.lines == [], "the view is not loaded yet"
     db.maintain()
+    tail.wait_for(db.view("spend").epoch)  # it has the first rows
     db.view("spend").register("test")  # so that the log stays while nobody tails
     lines: list[str] = []
     for round_ in range(3):

@@ -16,8 +16,9 @@ from everview.catalog import CHANGES
 from everview.engines.engine import Engine
 from everview.errors import UnsupportedSql
 from everview.maintain import epochs
+from everview.programs.applying import ShardPlace
+from everview.programs.step import Step
 from everview.programs.turns import turn
-from everview.programs.workers import Step, Task, _once
 from tests.records import record_of
 
 SPEND = """SELECT city, count(*) AS n, sum(amount) AS total
@@ -179,9 +180,9 @@ def test_what_has_no_epochs_says_so(shop: ev.Database) -> None:
 def test_waiting_for_a_turn_is_not_an_operator_s_time(db: ev.Database) -> None:
     db.store.states.create("state", [0])
     shard = db.store.states.shard("state", 0)
-    task = Task(Step(db.store.address, (0,), 1, 2, {}, {}), "", "state", ())
+    place = ShardPlace(Step(db.store.address, (0,), 1, 2, {}, {}), "state", 0)
     result = pa.table({"n": [1, 2, 3]})
-    applying = threading.Thread(target=_once, args=(task, 0, 7, lambda state: (result, 3)))
+    applying = threading.Thread(target=place.once, args=(7, lambda state: (result, 3)))
     with turn:
         applying.start()
         time.sleep(0.5)

@@ -27,8 +27,8 @@ COPY = "copy"
 Fail = Callable[[pytest.MonkeyPatch, Calls], None]
 # what fails, with which error, and in how many regions a table is: so many calls there are
 KINDS: dict[str, tuple[Fail, type[EverviewError], int]] = {
-    "write": (fail_at_write, WriteError, 12),
-    "sync": (fail_at_sync, WriteError, 12),
+    "write": (fail_at_write, WriteError, 16),
+    "sync": (fail_at_sync, WriteError, 16),
     "read": (fail_at_read, DatabaseError, 1),
 }
 

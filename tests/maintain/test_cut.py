@@ -88,7 +88,7 @@ def test_a_table_that_a_new_view_brings_is_as_of_the_same_moment(
     db.table("b").put({"id": 1, "n": 1})
     db.maintain()
     create(db, "b")
-    original = run.load_new
+    original = run.load_small
 
     def later(*args: object) -> bool:
         """When the epochs before a load are done, more is written."""
@@ -97,7 +97,7 @@ def test_a_table_that_a_new_view_brings_is_as_of_the_same_moment(
             db.table(name).put({"id": 2, "n": 2})
         return original(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(run, "load_new", later)
+    monkeypatch.setattr(run, "load_small", later)
     db.maintain()
     with db.pin() as at:
         assert (last(at, "a"), last(at, "b")) == (1, 1)

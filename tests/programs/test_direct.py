@@ -10,7 +10,7 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
-from everview.programs import direct
+from everview.programs import direct, programs
 from everview.programs.programs import Programs
 from tests.records import records
 
@@ -49,18 +49,18 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The views of each program that an engine runs."""
     ran: list[list[str]] = []
     run = Programs._run
-    loaded = Programs._frames
+    sink = programs._sink
 
     def noted_run(self: Programs, views: list[Any], *rest: Any) -> int:
         ran.append([view.name for view in views])
         return run(self, views, *rest)
 
-    def noted_frames(self: Programs, views: list[Any], *rest: Any) -> Any:
-        ran.append([view.name for view in views])
-        return loaded(self, views, *rest)
+    def noted_sink(program: Any, view: Any) -> Any:
+        ran.append([view.name])
+        return sink(program, view)
 
     monkeypatch.setattr(Programs, "_run", noted_run)
-    monkeypatch.setattr(Programs, "_frames", noted_frames)
+    monkeypatch.setattr(programs, "_sink", noted_sink)
     return ran
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
+
+from everview.maintain import waiting
 
 from .cases import Outcome
 
@@ -23,6 +26,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if asked is not None:
         seeds = [(engine, asked) for engine in ("sail", "spark")]
     metafunc.parametrize("case_of", seeds, ids="-".join)
+
+
+@pytest.fixture(autouse=True)
+def loads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In half of the tests all views are loaded beside epochs, also the small ones."""
+    if random.Random(f"{request.node.nodeid} loads").random() < 0.5:
+        monkeypatch.setattr(waiting, "SMALL_ROWS", -1)
 
 
 @pytest.fixture(scope="session")

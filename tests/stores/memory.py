@@ -319,6 +319,7 @@ class MemoryShard(Shard):
         self.took: dict[int, bytes] = {}
         self.loaded = b""
         self.logged: dict[int, pa.Table] = {}
+        self.rows_read: dict[str, int] = {}
         self.lock = threading.RLock()
 
     def _check(self, epoch: int, token: int) -> None:
@@ -380,6 +381,17 @@ class MemoryShard(Shard):
 
     def ended_tasks(self, epoch: int, token: int) -> int:
         return len(self.tasks[2]) if self.tasks[:2] == (epoch, token) else 0
+
+    def is_at(self, epoch: int) -> bool:
+        return max(self.versions, default=0) == epoch
+
+    def note_rows(self, token: int, name: str, rows: int) -> None:
+        with self.lock:
+            self._check(max(self.versions, default=0), token)
+            self.rows_read[name] = rows
+
+    def noted_rows(self) -> dict[str, int]:
+        return dict(self.rows_read)
 
     def _newest(self) -> CountedState:
         return self.versions[max(self.versions)][0] if self.versions else CountedState()

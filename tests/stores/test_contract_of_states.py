@@ -128,6 +128,30 @@ def test_tasks_note_their_end_once_for_an_epoch_and_token(shard: Shard) -> None:
     assert (shard.ended_tasks(2, 1), shard.ended_tasks(3, 1)) == (0, 1)
 
 
+def test_a_shard_says_at_which_epoch_it_is(store: Store, shard: Shard) -> None:
+    assert not shard.is_at(1)
+    shard.load(1, 1, add(1))
+    assert shard.is_at(1)
+    shard.apply(2, 1, add(1))
+    assert not shard.is_at(1)
+    assert shard.is_at(2)
+    store.states.create("place", [0])
+    place = store.states.shard("place", 0)
+    place.hand(3, 1, pa.table({"n": [1]}))
+    assert place.is_at(3)
+
+
+def test_the_newest_note_of_rows_counts(shard: Shard) -> None:
+    assert shard.noted_rows() == {}
+    shard.note_rows(1, "a 0", 5)
+    shard.note_rows(1, "a 1", 7)
+    shard.note_rows(2, "a 0", 9)
+    assert shard.noted_rows() == {"a 0": 9, "a 1": 7}
+    with pytest.raises(Superseded):
+        shard.note_rows(1, "a 0", 10)
+    assert shard.noted_rows() == {"a 0": 9, "a 1": 7}
+
+
 def test_states_are_listed_and_dropped(store: Store, shard: Shard) -> None:
     store.states.create("other", [4])
     assert sorted(store.states.names()) == ["other", "s"]

@@ -11,6 +11,8 @@ from everview.catalog.records import (
     Epoch,
     Followers,
     LeaseRecord,
+    LoadRecord,
+    Pace,
     PinLimit,
     Record,
     Replacement,
@@ -61,6 +63,8 @@ FOLLOWERS = Kind("followers/", Followers)
 CONSTANTS = Kind("constants/", Constants)
 EPOCH = _only("epoch", Epoch)
 INTENT = _only("intent", Epoch)
+LOAD = _only("load", LoadRecord)
+PACE = _only("pace", Pace)
 WAITING = _only("waiting", Waiting)
 PIN_LIMIT = _only("pins", PinLimit)
 UNSYNCED = _only("unsynced", Unsynced)

@@ -5,7 +5,7 @@ A field that older databases lack has a default, so that their records are still
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -16,6 +16,10 @@ Document = dict[str, Any]
 Positions = Mapping[str, Mapping[int, int]]  # by table and region: the sequence of a change
 NEW, LIVE, STOPPED = "new", "live", "stopped"
 LOAD_NOTES = 2  # the newest version, see ViewRecord
+LOAD_LAG = 2.0  # seconds, see ViewRecord
+# stages of a load
+BEGINNING, LOADING, CATCHING_UP = "beginning", "loading", "catching up"
+READY, OVER = "ready", "over"
 ROWS = "view"  # stands for the rows of a view among the identities of its operators
 
 
@@ -32,12 +36,14 @@ class Record(Protocol):
 class Epoch:
     """The positions of all tables at a `time` in µs since 1970, up to which views follow them.
 
-    The catalog has the committed epoch, and the one that the maintainer works on (the intent).
+    The catalog has the committed epoch, and the one that the maintainer works on (the intent). With
+    `joins`, the views of the load that is ready become part of the others in this epoch.
     """
 
     number: int
     positions: Positions = field(default_factory=dict)
     time: int = 0
+    joins: bool = False
 
     def without(self, tables: set[str]) -> Epoch:
         """The epoch of fewer tables."""
@@ -46,12 +52,14 @@ class Epoch:
 
     def to_document(self) -> Document:
         positions = _positions_to_json(self.positions)
-        return {"number": self.number, "positions": positions, "time": self.time}
+        document = {"number": self.number, "positions": positions, "time": self.time}
+        return document | ({"joins": True} if self.joins else {})
 
     @classmethod
     def from_document(cls, document: Document) -> Self:
         positions = _positions_from_json(document["positions"])
-        return cls(document["number"], positions, document.get("time", 0))
+        joins = document.get("joins", False)
+        return cls(document["number"], positions, document.get("time", 0), joins)
 
 
 NO_EPOCH = Epoch(0)  # of a database in which no view was ever loaded
@@ -77,7 +85,8 @@ class ViewRecord:
     the view's rows are. `positions` and `stopped_at` are what a stopped view has. `loaded_at` is
     the epoch it was loaded at. `load_notes` is the version of the notes in which its operators said
     that their load had ended: below `LOAD_NOTES`, state may lack rows. While it is `rebuilding`, it
-    has no rows to read.
+    has no rows to read. Its load gives way to other views that are more than `load_lag` seconds
+    behind.
     """
 
     name: str
@@ -99,6 +108,7 @@ class ViewRecord:
     loaded_at: int = 0
     load_notes: int = 0
     rebuilding: bool = False
+    load_lag: float = LOAD_LAG
 
     @cached_property
     def plan(self) -> Node:
@@ -152,6 +162,7 @@ class ViewRecord:
             "loaded_at": self.loaded_at or None,
             "noted": self.load_notes or None,
             "rebuilding": self.rebuilding or None,
+            "load_lag": None if self.load_lag == LOAD_LAG else self.load_lag,
         }
         return {
             "name": self.name,
@@ -199,6 +210,7 @@ class ViewRecord:
             loaded_at=document.get("loaded_at", 0),
             load_notes=int(document.get("noted", 0)),
             rebuilding=document.get("rebuilding", False),
+            load_lag=document.get("load_lag", LOAD_LAG),
         )
 
 
@@ -216,6 +228,86 @@ class Replacement:
     @classmethod
     def from_document(cls, document: Document) -> Self:
         return cls(ViewRecord.from_document(document), document["root"])
+
+
+@dataclass(frozen=True)
+class LoadRecord:
+    """Views that are loaded beside the epochs of others, and how far they are.
+
+    The views have places for their state, which is of the tables at `positions`; its last epoch is
+    `number`. While the load catches up, the next epoch goes to the positions `end`. `outputs` are
+    the identities of operators whose output lies in its place already, and `loaded` the names of
+    views that have their rows. The state `notes` has how many rows were read. `begun` is when the
+    load began, or went on, in seconds since 1970, with `rows_before` rows read before. `root` is as
+    in `Replacement`; None if the views are new.
+    """
+
+    views: tuple[ViewRecord, ...]
+    root: str | None
+    number: int
+    positions: Positions
+    places: Mapping[str, str]
+    notes: str
+    expected_rows: int
+    begun: float
+    rows_before: int = 0
+    stage: str = LOADING
+    outputs: tuple[str, ...] = ()
+    loaded: tuple[str, ...] = ()
+    end: Positions | None = None
+
+    @property
+    def tables(self) -> set[str]:
+        return {table for view in self.views for table in view.tables}
+
+    @property
+    def states(self) -> set[str]:
+        """All states that the load needs."""
+        if self.stage == OVER:
+            return set()
+        of_views = {state for view in self.views for state in view.states.values()}
+        return {*of_views, *self.places.values(), self.notes}
+
+    def of(self, views: Sequence[ViewRecord]) -> LoadRecord:
+        """The load of fewer views."""
+        tables = {table for view in views for table in view.tables}
+        names = {view.name for view in views}
+        return replace(
+            self,
+            views=tuple(views),
+            loaded=tuple(name for name in self.loaded if name in names),
+            positions={t: p for t, p in self.positions.items() if t in tables},
+            end=self.end and {t: p for t, p in self.end.items() if t in tables},
+        )
+
+    def over(self) -> LoadRecord:
+        """The load when nobody needs it any more."""
+        return replace(self, stage=OVER)
+
+    def to_document(self) -> Document:
+        end = None if self.end is None else _positions_to_json(self.end)
+        return vars(self) | {
+            "views": [view.to_document() for view in self.views],
+            "positions": _positions_to_json(self.positions),
+            "places": dict(self.places),
+            "outputs": list(self.outputs),
+            "loaded": list(self.loaded),
+            "end": end,
+        }
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        end = document["end"]
+        return cls(
+            **document
+            | {
+                "views": tuple(map(ViewRecord.from_document, document["views"])),
+                "positions": _positions_from_json(document["positions"]),
+                "outputs": tuple(document["outputs"]),
+                "loaded": tuple(document["loaded"]),
+                "end": None if end is None else _positions_from_json(end),
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -285,6 +377,15 @@ class _Flat:
     @classmethod
     def from_document(cls, document: Document) -> Self:
         return cls(**document)
+
+
+@dataclass(frozen=True)
+class Pace(_Flat):
+    """Whether the load with these `notes` has to wait, as other views are far behind. Without this
+    record, or with another one's, a load has to end."""
+
+    notes: str
+    waits: bool = False
 
 
 @dataclass(frozen=True)

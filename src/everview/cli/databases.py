@@ -83,6 +83,8 @@ def show_status(database: everview.Database, as_json: bool = False) -> None:
     if views:
         click.echo(render(_table_of(views), len(views)))
     for view in views:
+        if view["progress"]:
+            click.echo(f"{view['name']} is {view['progress']['text']}")
         if view["error"]:
             state = "not replaced" if view["status"] in ("new", "live") else view["status"]
             click.echo(f"{view['name']} is {state}: {view['error']}")
@@ -100,10 +102,20 @@ def _view_document(view: everview.View) -> dict[str, Any]:
     return {
         "name": view.name,
         "status": view.status,
+        "progress": None if (progress := view.progress) is None else _progress_document(progress),
         "consistency": view.consistency,
         "epoch": view.epoch if view.is_loaded else None,
         "freshness": view.freshness.total_seconds(),
         "error": view.error,
+    }
+
+
+def _progress_document(progress: everview.Progress) -> dict[str, Any]:
+    return dataclasses.asdict(progress) | {
+        "share": progress.share,
+        "rate": progress.rate,
+        "seconds_left": progress.seconds_left,
+        "text": str(progress),
     }
 
 

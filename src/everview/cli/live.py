@@ -52,6 +52,12 @@ class LiveLine(everview.Watcher):
     def loading(self, view: str, number: int, of: int) -> None:
         self.note(f"loading {view}" + f" ({number} of {of})" * (of > 1) + " ...")
 
+    def progress(self, progress: everview.Progress) -> None:
+        self.show(f"{', '.join(progress.views)}: {progress}")
+
+    def awaits_loads(self) -> bool:
+        return not self.finishing.is_set()
+
     def loaded(self, view: str, seconds: float) -> None:
         self.say(f"loaded {view} in {seconds:.1f} s")
 

@@ -56,6 +56,10 @@ class BackgroundMaintainer(Watcher):
         oldest = oldest_pending(self._store, epoch.positions)
         return self._ended is not None and oldest is not None and oldest <= self._ended
 
+    def awaits_loads(self) -> bool:
+        """Until the block ends with an error."""
+        return not self._ending.is_set() or self._ended is not None
+
     def committed(self, epoch: Epoch) -> None:
         """Notes the newest epoch in `latest`, and adds it to `report`."""
         self.latest = epoch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from everview.catalog import EPOCH, INTENT, REPLACEMENTS, VIEWS, Epoch, Positions, ViewRecord
 from everview.catalog.records import NEW
@@ -10,8 +11,10 @@ from everview.engines.failures import UNKNOWN_TRIES, why_failed
 from everview.errors import OutOfMemory
 from everview.explain.work import with_changes
 from everview.freshness import age_of, oldest_pending
+from everview.maintain import joining
 from everview.maintain.cut import cut
-from everview.maintain.maintainer import FAILURES, Maintainer
+from everview.maintain.maintainer import FAILURES, Maintainer, run_alone
+from everview.maintain.views import tables_of, views_touched
 from everview.maintain.watching import Epoch as Committed
 from everview.programs.step import Step
 from everview.stores.base import OF_VIEWS, WORK
@@ -24,7 +27,7 @@ def run_epochs(maintainer: Maintainer) -> bool:
     """Run epochs until nothing is pending; False if something else comes first, as changes may
     never cease: a view waits to be loaded, or another process waits for the lease."""
     store = maintainer.store
-    while maintainer.report.watch.goes_on():
+    while maintainer.report.watch.goes_on() or joining.ready(store):
         views = list(store.catalog.all(VIEWS).values())
         if not _run_epoch(maintainer, [view for view in views if view.is_live]):
             return True
@@ -36,35 +39,50 @@ def run_epochs(maintainer: Maintainer) -> bool:
 
 
 def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
-    """Run one epoch of live views, or the unfinished one again; False if nothing is pending."""
+    """Run one epoch of live views, or the unfinished one again; False if nothing is pending.
+
+    If a load is ready, its views take part, from where they are, and are live after it.
+    """
     store, token, report = maintainer.store, maintainer.token, maintainer.report
-    epoch, intent = store.catalog.get(EPOCH), store.catalog.get(INTENT)
-    if not views or epoch is None:
+    epoch, intent, load = store.catalog.epoch, store.catalog.get(INTENT), joining.ready(store)
+    if not views and load is None:
         if intent is not None:  # it was for views that are gone
             store.catalog.write({INTENT: None}, token)
         return False
-    start = epoch.positions
+    start = epoch.positions if load is None else joining.start_of(epoch, load, views)
     if intent is None or intent.number <= epoch.number:
-        end, now = cut(store, start, views, maintainer.batch)
-        if end == start:
+        all_views = [*views, *(load.views if load else ())]
+        end, now = cut(store, start, all_views, maintainer.batch)
+        if end == start and load is None:
             return False
-        intent = Epoch(epoch.number + 1, end, now)
+        number = max(epoch.number, load.number if load else 0) + 1
+        intent = Epoch(number, end, now, joins=load is not None)
         store.catalog.write({INTENT: intent}, token)
+    elif not intent.joins:
+        load, start = None, epoch.positions
     store.states.begin(token)
     end = _reached(start, intent.positions)
-    began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, start)
-    touched = [view for view in views if any(start[t] != end[t] for t in view.tables)]
-    step = maintainer.step(views[0], intent.number, start, end)
-    _run_or_stop(maintainer, touched, step)
-    changes = with_changes(store, step.epoch, start, end)
+    began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, epoch.positions)
+    own_start = start if load is None else {t: start[t] for t in tables_of(views)}
+    own_end = {table: end[table] for table in own_start}
+    step = maintainer.step(intent.number, own_start, own_end)
+    _run_or_stop(maintainer, views_touched(views, step), step)
     committed = Epoch(intent.number, end, intent.time)
-    store.catalog.write({EPOCH: committed, INTENT: None, **changes}, token)
+    changes = with_changes(store, step.epoch, start, end)
+    if load is None:
+        store.catalog.write({EPOCH: committed, INTENT: None, **changes}, token)
+    else:
+        joining.join(maintainer, load, committed, changes)
+        committed = store.catalog.epoch
     _acknowledge(maintainer, committed, start)
+    if not step.changes:  # views have joined, and the others are as they were
+        return True
     report.epochs += 1
     report.changes += step.changes
     seconds = time.monotonic() - began
+    maintainer.lags.append(age_of(oldest))
     report.watch.committed(
-        Committed(step.epoch, step.changes, report.rows - rows, seconds, age_of(oldest))
+        Committed(step.epoch, step.changes, report.rows - rows, seconds, maintainer.lags[-1])
     )
     return True
 
@@ -120,8 +138,7 @@ def _too_large(maintainer: Maintainer, error: OutOfMemory) -> str:
 
 
 def _run_alone_or_stop(maintainer: Maintainer, view: ViewRecord, step: Step) -> None:
-    states = view.operators
     try:
-        maintainer.run(lambda programs: programs.run([view], step, states), 1)
+        maintainer.run(partial(run_alone, view, step), 1)
     except FAILURES as error:
-        maintainer.stop(view, step, maintainer.reason(view, step, states, error))
+        maintainer.stop(view, step, maintainer.reason(view, step, view.operators, error))

@@ -1,11 +1,13 @@
-"""Loads: the first rows of new views, and of new definitions of views."""
+"""Loads between two epochs: the first rows of small views, and of new definitions of such views.
+
+Large ones are loaded beside epochs (`beside`).
+"""
 
 from __future__ import annotations
 
 import time
 import uuid
 from dataclasses import replace
-from graphlib import TopologicalSorter
 from itertools import count
 from typing import Any
 
@@ -20,11 +22,12 @@ from everview.catalog import (
     Record,
     ViewRecord,
 )
-from everview.catalog.records import NEW, ROWS
+from everview.catalog.records import ROWS
 from everview.errors import Conflict, Damaged
 from everview.maintain.cut import positions_at, time_now
 from everview.maintain.maintainer import FAILURES, Maintainer
 from everview.maintain.views import change_views, drop_states, tables_of
+from everview.maintain.waiting import is_small, waiting
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
 from everview.plan.nodes import Replace
@@ -38,17 +41,17 @@ from everview.stores.base import OF_VIEWS, Store
 FIRST = 1  # the epoch of the first load
 
 
-def load_new(maintainer: Maintainer) -> bool:
-    """Load the views that wait for it; False if there are none."""
-    groups = _waiting(maintainer.store)
-    numbers, of, report = count(1), sum(len(views) for _, views in groups), maintainer.report
-    for root, views in groups:
+def load_small(maintainer: Maintainer) -> bool:
+    """Load the small views that wait for it; False if there are none."""
+    groups = [group for group in waiting(maintainer.store) if is_small(maintainer.store, group)]
+    numbers, of, report = count(1), sum(len(group.views) for group in groups), maintainer.report
+    for group in groups:
         loaded: dict[str, tuple[ViewRecord, float]] = {}
-        for view in views:
+        for view in group.views:
             report.watch.loading(view.name, next(numbers), of)
             begun = time.monotonic()
             earlier = [view for view, _ in loaded.values()]
-            loaded_view = _load(maintainer, root, view, earlier)
+            loaded_view = _load(maintainer, group.root, view, earlier)
             if loaded_view is None:
                 break
             loaded[view.name] = loaded_view, time.monotonic() - begun
@@ -58,26 +61,6 @@ def load_new(maintainer: Maintainer) -> bool:
                 report.loaded.append(name)
                 report.watch.loaded(name, seconds)
     return bool(groups)
-
-
-def _waiting(store: Store) -> list[tuple[str | None, list[ViewRecord]]]:
-    """The views to load, each after those that it reads: first new ones, each by itself, then new
-    definitions, in groups of the same root."""
-    new = [view for view in store.catalog.all(VIEWS).values() if view.status == NEW]
-    replacing: dict[str, list[ViewRecord]] = {}
-    for replacement in store.catalog.all(REPLACEMENTS).values():
-        replacing.setdefault(replacement.root, []).append(replacement.view)
-    return [
-        *((None, [view]) for view in _in_order(new)),
-        *((root, _in_order(views)) for root, views in replacing.items()),
-    ]
-
-
-def _in_order(views: list[ViewRecord]) -> list[ViewRecord]:
-    """Each view after those that it reads."""
-    named = {view.name.lower(): view for view in views}
-    over = {name: map(str.lower, view.views.values()) for name, view in named.items()}
-    return [named[name] for name in TopologicalSorter(over).static_order() if name in named]
 
 
 def _load(
@@ -99,7 +82,7 @@ def _load(
     except FAILURES as error:
         if isinstance(error, Damaged) and beside_rows and load.stored_rows:
             return _load(maintainer, root, new, beside, beside_rows=False)
-        _give_up(maintainer, root, view, step, maintainer.reason(view, step, {}, error))
+        give_up(maintainer, root, view, step, maintainer.reason(view, step, {}, error))
         return None
     finally:
         drop_states(maintainer.store, load.places.values(), [])
@@ -127,7 +110,7 @@ def _prepared(
     store.states.begin(token)
     view, load = _with_states(store, view, beside, beside_rows)
     store.catalog.write({EPOCH: Epoch(number, positions, now)}, token)
-    return view, maintainer.step(view, number, None, positions), load
+    return view, maintainer.step(number, None, positions), load
 
 
 def _with_states(
@@ -141,9 +124,9 @@ def _with_states(
     operators = {node.identity: node for node in view.plan.walk() if node.is_operator}
     live_views = [*(other for other in views if other.is_live), *beside]
     live = {node: state for other in live_views for node, state in other.operators.items()}
-    fresh = {identity: _new_state() for identity in operators.keys() - live.keys()}
+    fresh = {identity: new_state() for identity in operators.keys() - live.keys()}
     shared = {identity: live[identity] for identity in operators.keys() & live.keys()}
-    states = {**shared, **fresh, ROWS: _new_state()}
+    states = {**shared, **fresh, ROWS: new_state()}
     recomputed = {
         identity: StoredRows(state)
         for identity, state in shared.items()
@@ -153,13 +136,13 @@ def _with_states(
     rows = (_rows_of(other, lie_by_columns) for other in live_views if beside_rows)
     stored_rows = recomputed | dict(filter(None, rows))
     planned = jobs([view.plan], worth=1, stored=stored_rows)
-    places = {node.identity: _new_state() for part in planned.ahead for node in part}
+    places = {node.identity: new_state() for part in planned.ahead for node in part}
     for state in (*fresh.values(), states[ROWS], *places.values()):
         store.states.create(state, view.shards)
     return replace(view, states=states), Load(fresh, stored_rows, planned, places)
 
 
-def _new_state() -> str:
+def new_state() -> str:
     return uuid.uuid4().hex[:12]
 
 
@@ -202,7 +185,7 @@ def _put_in_place(maintainer: Maintainer, views: list[ViewRecord]) -> None:
         return
 
 
-def _give_up(
+def give_up(
     maintainer: Maintainer, root: str | None, view: ViewRecord, step: Step, what: str
 ) -> None:
     """Stop a view that can't be loaded; if it was to replace another, leave that one as it is."""

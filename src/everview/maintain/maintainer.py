@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everview.batch import USUAL, Batch
 from everview.catalog import FOLLOWERS, VIEWS, Positions, ViewRecord
@@ -31,6 +31,11 @@ from everview.stores.base import Store
 FAILURES = (SqlError, DataError, Damaged)  # of a view; the others go on
 
 
+def run_alone(view: ViewRecord, step: Step, programs: Programs) -> int:
+    """Do one view's part of an epoch; returns the rows it touched."""
+    return programs.run([view], step, view.operators)
+
+
 @dataclass(frozen=True)
 class Maintainer:
     """The one maintainer of a database, while it holds the lease with this token."""
@@ -40,10 +45,12 @@ class Maintainer:
     token: int
     report: Report
     batch: Batch = USUAL
+    lags: list[float] = field(default_factory=list)  # of the epochs since someone looked
 
-    def step(self, view: ViewRecord, epoch: int, start: Positions | None, end: Positions) -> Step:
+    def step(self, epoch: int, start: Positions | None, end: Positions) -> Step:
         """The work of an epoch, or of a load; all views have the same shards."""
         logs = {} if start is None else self._logs()
+        view = next(iter(self.store.catalog.all(VIEWS).values()))
         return Step(self.store.address, view.shards, self.token, epoch, start, end, logs)
 
     def _logs(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from everview.catalog import EPOCH, INTENT, UNSYNCED, VIEWS, Epoch
 from everview.errors import WriteError
 from everview.maintain.cut import time_now
+from everview.maintain.views import without_load
 from everview.stores.base import RecordChanges, Store
 
 QUIET_SECONDS = 30.0
@@ -23,7 +24,7 @@ def recover(store: Store, token: int) -> str | None:
     lost = [f"; {what}" for what in ahead_of_logs(store, epoch).values()]
     views = {key: view.anew() for key, view in store.catalog.all(VIEWS).items()}
     nothing: RecordChanges = {EPOCH: replace(epoch, positions={}), INTENT: None, UNSYNCED: None}
-    store.catalog.write({**views, **nothing}, token)
+    store.catalog.write({**views, **nothing, **without_load(store)}, token)
     return (
         f"the machine crashed before the state of all views was on disk{''.join(lost)}; all views "
         "are loaded again from the tables"

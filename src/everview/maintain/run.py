@@ -15,8 +15,9 @@ from everview.catalog import EPOCH, INTENT, NO_EPOCH, VIEWS, WAITING, Waiting
 from everview.catalog.records import LOAD_NOTES
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, EverviewError
+from everview.maintain.beside import Loading
 from everview.maintain.epochs import run_epochs
-from everview.maintain.loads import load_new
+from everview.maintain.loads import load_small
 from everview.maintain.maintainer import Maintainer
 from everview.maintain.recovery import ahead_of_logs, recover, settle_if_quiet
 from everview.maintain.report import Report
@@ -37,18 +38,23 @@ def maintain(
     A maintainer that gives no sign of life for `lease` seconds is superseded. If that happens to
     this one, it waits for its turn again.
     """
-    report, begun = Report(watch=watch or Watcher()), time.monotonic()
-    while not _maintain(store, engine, report, lease, batch):
-        time.sleep(ASIDE_SECONDS)
+    report, begun, loading = Report(watch=watch or Watcher()), time.monotonic(), Loading()
+    try:
+        while not _maintain(store, engine, report, lease, batch, loading):
+            time.sleep(ASIDE_SECONDS)
+    finally:
+        loading.end(store, store.leases.token)
     report.seconds = time.monotonic() - begun
     return report
 
 
-def _maintain(store: Store, engine: Engine, report: Report, lease: float, batch: Batch) -> bool:
+def _maintain(
+    store: Store, engine: Engine, report: Report, lease: float, batch: Batch, loading: Loading
+) -> bool:
     """False if another process took over meanwhile, or waits for its turn."""
     with store.leases.hold(WORK, lease, report.watch.waiting) as token:
         try:
-            return _run(Maintainer(store, engine, token, report, batch))
+            return _run(Maintainer(store, engine, token, report, batch), loading)
         except EverviewError as error:
             if store.leases.token != token:
                 return False
@@ -57,7 +63,7 @@ def _maintain(store: Store, engine: Engine, report: Report, lease: float, batch:
             raise
 
 
-def _run(maintainer: Maintainer) -> bool:
+def _run(maintainer: Maintainer, loading: Loading) -> bool:
     """False if another process waits for its turn."""
     if reason := recover(maintainer.store, maintainer.token):
         maintainer.report.recovered = reason
@@ -66,8 +72,14 @@ def _run(maintainer: Maintainer) -> bool:
     _stop_ahead(maintainer)
     _reload_doubtful(maintainer)
     is_done = run_epochs(maintainer)  # new views are loaded as of now
-    while load_new(maintainer):
+    while load_small(maintainer) or loading.advance(maintainer):
         is_done = run_epochs(maintainer)
+        if maintainer.store.leases.is_wanted(WORK):
+            return False
+        if not maintainer.report.watch.awaits_loads():
+            break
+        if is_done:
+            loading.wait(maintainer)
     if is_done:
         settle_if_quiet(maintainer.store, maintainer.token)
     if maintainer.store.catalog.get(WAITING) is not None:
@@ -86,7 +98,7 @@ def _stop_ahead(maintainer: Maintainer) -> None:
     for view in live:
         if losses := [ahead[table] for table in view.tables if table in ahead]:
             at = epoch.positions
-            step = maintainer.step(view, epoch.number + 1, at, at)
+            step = maintainer.step(epoch.number + 1, at, at)
             maintainer.stop(view, step, "; ".join(losses))
 
 

@@ -11,6 +11,8 @@ from everview.catalog import (
     CHANGES,
     EPOCH,
     FOLLOWERS,
+    LOAD,
+    PACE,
     REPLACEMENTS,
     VIEWS,
     Epoch,
@@ -18,6 +20,7 @@ from everview.catalog import (
     ViewRecord,
 )
 from everview.maintain.watching import Watcher
+from everview.programs.step import Step
 from everview.stores.base import LEASE_SECONDS, OF_VIEWS, WORK, RecordChanges, Store
 from everview.view import View
 
@@ -43,11 +46,10 @@ def fence(store: Store, token: int) -> None:
         for key, view in views.items()
         if any(names[state] != state for state in view.states.values())
     }
-    store.catalog.write(moved, token)
+    # what a superseded load still writes is lost with its states
+    store.catalog.write({**moved, **without_load(store)}, token)
+    drop_states(store, store.states.names(), store.catalog.all(VIEWS).values())
     store.leases.set_fenced(token)
-    for state, name in names.items():
-        if name != state:
-            store.states.drop(state)
 
 
 def forget_views(store: Store, names: list[str], token: int) -> None:
@@ -88,10 +90,29 @@ def rebuild_view(store: Store, name: str) -> None:
         store.catalog.write(affected, token)
 
 
+def without_load(store: Store) -> RecordChanges:
+    """The changes that end the load beside epochs, if there is one."""
+    load = store.catalog.get(LOAD)
+    return {PACE: None} | ({} if load is None else {LOAD: load.over()})
+
+
 def drop_states(store: Store, states: Iterable[str], views: Iterable[ViewRecord]) -> None:
-    """Delete states that none of the views has."""
-    for state in set(states) - _states_of(views):
+    """Delete states that none of the views has, nor the load beside epochs."""
+    load = store.catalog.get(LOAD)
+    for state in set(states) - _states_of(views) - (load.states if load else set()):
         store.states.drop(state)
+
+
+def views_touched(views: Iterable[ViewRecord], step: Step) -> list[ViewRecord]:
+    """The views that read tables which change in a step."""
+    assert step.start is not None
+    changed = {table for table, at in step.start.items() if step.end[table] != at}
+    return [view for view in views if not changed.isdisjoint(view.tables)]
+
+
+def followed_tables(store: Store) -> set[str]:
+    """The tables that live views read."""
+    return tables_of(view for view in store.catalog.all(VIEWS).values() if view.is_live)
 
 
 def tables_of(views: Iterable[ViewRecord]) -> set[str]:

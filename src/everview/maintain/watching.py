@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from everview.progress import Progress
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -40,6 +42,13 @@ class Watcher:
 
     def loading(self, view: str, number: int, of: int) -> None:
         """The load of a view begins; it is number `number` of `of` new views."""
+
+    def progress(self, progress: Progress) -> None:
+        """How far the load of large views is; called now and then."""
+
+    def awaits_loads(self) -> bool:
+        """Whether to go on until large views are loaded; else a later run goes on with them."""
+        return True
 
     def loaded(self, view: str, seconds: float) -> None:
         """The load of a view has ended; readers see its rows."""

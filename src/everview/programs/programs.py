@@ -10,7 +10,7 @@ again after one of its jobs failed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -46,12 +46,16 @@ class _ReusableProgram:
 @dataclass(frozen=True)
 class Load:
     """What it takes to load a view: places for the state of operators that have none yet, the rows
-    that other views have stored, the jobs, and places for rows that go from one job to another."""
+    that other views have stored, the jobs, and places for rows that go from one job to another.
+    `outputs` are the identities of operators whose rows are in such a place already; a job that
+    has ended calls `ended` with its operators."""
 
     fresh: Mapping[str, str]
     stored_rows: Mapping[str, StoredRows]
     jobs: Jobs
     places: Mapping[str, str]
+    outputs: Collection[str] = ()
+    ended: Callable[[Sequence[Node]], None] = lambda nodes: None
 
 
 class Programs:
@@ -62,7 +66,7 @@ class Programs:
     """
 
     def __init__(self, session: SparkSession, here: bool) -> None:
-        self._session = session
+        self.session = session
         self._here = here
         self._reuses_programs = here or isinstance(session, SparkSession)
         self._programs: dict[Any, _ReusableProgram] = {}
@@ -73,10 +77,16 @@ class Programs:
         if not others:
             return rows
         program = Program(
-            self._session, step, load.fresh, stored_rows=load.stored_rows, places=load.places
+            self.session, step, load.fresh, stored_rows=load.stored_rows, places=load.places
         )
-        rows = sum(map(touched, self._frames([view], program, load.jobs)))
-        return rows + run_left_out(program.duties, step)
+        for node in view.plan.walk():
+            if node.identity in load.outputs:
+                program.read_ahead(node)
+        rows = 0
+        for part in load.jobs.ahead:
+            rows += _run_job(program, [program.ahead(node) for node in part], step)
+            load.ended(part)
+        return rows + _run_job(program, [_sink(program, view)], step)
 
     def run(self, views: list[ViewRecord], step: Step, states: Mapping[str, str]) -> int:
         """Do the views' part of an epoch; returns the view rows it touched."""
@@ -86,7 +96,7 @@ class Programs:
     def _run(self, views: list[ViewRecord], step: Step, states: Mapping[str, str]) -> int:
         """Run one program on the engine."""
         if not self._reuses_programs:
-            program = Program(self._session, step, states)
+            program = Program(self.session, step, states)
             rows = sum(map(touched, self._frames(views, program, _jobs(views, step))))
             return rows + run_left_out(program.duties, step)
         shape = _shape(views, step)
@@ -105,7 +115,7 @@ class Programs:
         return rows
 
     def _run_on_spark(self, program: _ReusableProgram, step: Step) -> int:
-        context = self._session.sparkContext
+        context = self.session.sparkContext
         context.setLocalProperty(STEP, step.to_json())
         try:
             # the same plan would reuse its old shuffle files
@@ -127,28 +137,37 @@ class Programs:
         """A program for any epoch. Spark Connect would send the whole program with every job; a
         temporary view is sent, and resolved, once."""
         name = f"program_{uuid.uuid4().hex}"
-        program = Program(self._session, step, states, name=name)
+        program = Program(self.session, step, states, name=name)
         frames = self._frames(views, program, _jobs(views, step))
         if self._here:
             for number, frame in enumerate(frames):
                 frame.createOrReplaceTempView(f"{name}_{number}")
-            frames = [self._session.table(f"{name}_{number}") for number in range(len(frames))]
+            frames = [self.session.table(f"{name}_{number}") for number in range(len(frames))]
         return _ReusableProgram(name, frames, program.duties, program.shuffles)
 
     def _forget(self, program: _ReusableProgram) -> None:
         for number in range(len(program.jobs)) if self._here else ():
-            self._session.catalog.dropTempView(f"{program.name}_{number}")
+            self.session.catalog.dropTempView(f"{program.name}_{number}")
 
     def _frames(self, views: list[ViewRecord], program: Program, planned: Jobs) -> list[DataFrame]:
         """The frames of jobs, in the order to run them."""
         ahead = [[program.ahead(node) for node in part] for part in planned.ahead]
         sinks = [[_sink(program, views[at]) for at in part] for part in planned.last]
-        present = [[frame for frame in part if frame is not None] for part in (*ahead, *sinks)]
-        return [
-            reduce(lambda frame, next_frame: frame.union(next_frame), part)
-            for part in present
-            if part
-        ]
+        return [job for part in (*ahead, *sinks) if (job := _job(part)) is not None]
+
+
+def _job(parts: Iterable[DataFrame | None]) -> DataFrame | None:
+    """Frames that run together."""
+    present = [frame for frame in parts if frame is not None]
+    return reduce(lambda frame, next_frame: frame.union(next_frame), present) if present else None
+
+
+def _run_job(program: Program, parts: Iterable[DataFrame | None], step: Step) -> int:
+    """Run frames together, and what the engine leaves out of them; returns the rows touched."""
+    job = _job(parts)
+    rows = 0 if job is None else touched(job)
+    duties, program.duties = program.duties, []
+    return rows + run_left_out(duties, step)
 
 
 def _sink(program: Program, view: ViewRecord) -> DataFrame | None:

@@ -17,7 +17,8 @@ class Step:
     """One epoch: which changes of which tables, in the store at an address.
 
     `start` None means a load: all rows as of `end` instead of the changes since `start`. `logs` has
-    the states of views that someone follows, each with the epoch that its log begins after.
+    the states of views that someone follows, each with the epoch that its log begins after. A step
+    of a load beside epochs has `notes`: the state for what it notes of its progress.
     """
 
     address: str
@@ -27,6 +28,7 @@ class Step:
     start: Positions | None
     end: Positions
     logs: Mapping[str, int] = field(default_factory=dict)
+    notes: str | None = None
 
     @cached_property
     def changes(self) -> int:

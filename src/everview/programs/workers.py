@@ -33,6 +33,7 @@ from everview.programs.applying import (
 )
 from everview.programs.guarding import guarded
 from everview.programs.memory import tidied
+from everview.programs.pacing import keep_pace, note_rows
 from everview.programs.reading import deltas_of, in_chunks
 from everview.programs.step import Step, Task
 from everview.programs.turns import in_turn, turn
@@ -75,9 +76,15 @@ def read(step: Step | str, document: str, regions: Batches, *, whole: bool = Fal
     region_numbers = [region for batch in regions for region in batch.column(0).to_pylist()]
     source = node_of(document)
     assert isinstance(source, Source)
-    now = replace(_step(step), start=None) if whole else _step(step)
+    now = _step(step)
+    is_load, now = now.start is None, replace(now, start=None) if whole else now
+    rows = 0
     for delta in in_chunks(in_turn(deltas_of(now, source, region_numbers))):
+        keep_pace(now)
         yield from _named(delta, source.columns)
+        rows += delta.num_rows
+        if is_load:
+            note_rows(now, f"{source.identity} {region_numbers[0]}", rows)
 
 
 def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = None) -> Batches:
@@ -152,13 +159,15 @@ def operate(task: Task, batches: Batches) -> Batches:
 @tidied
 def operate_ahead(task: Task, place: str | None, batches: Batches) -> Batches:
     """Run an operator for a later job, which reads the output from the operator's own state; or in
-    a load, from the state at `place`."""
-    step = _step(task.step)
+    a load, from the state at `place`. Shards whose output is there already are done."""
+    step, store = _step(task.step), shared_store(_step(task.step).address, readonly=False)
     for shard, rows in in_turn(_by_shard(list(batches))):
-        output = _shard_of("operator", task, shard, rows)
-        if place is not None:
-            store = shared_store(step.address, readonly=False)
-            store.states.shard(place, shard).hand(step.epoch, step.token, output)
+        at = None if place is None else store.states.shard(place, shard)
+        if at is None or not at.is_at(step.epoch):
+            keep_pace(step)
+            output = _shard_of("operator", task, shard, rows)
+            if at is not None:
+                at.hand(step.epoch, step.token, output)
         yield _result_batch("", shard, pa.array([0], pa.int64()))
     _note_end(task)
 
@@ -239,10 +248,21 @@ def _view_sink(document: str) -> ViewSink:
 @tidied
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """Write view rows; yields (view, shard, rows touched)."""
+    step = _step(task.step)
     for shard, rows in in_turn(_by_shard(list(batches))):
+        keep_pace(step)
+        if _was_loaded(step, task.state, shard):
+            continue
         touched = _shard_of("view", task, shard, rows)["touched"]
         yield _result_batch(view, shard, touched.combine_chunks())
     _note_end(task)
+
+
+def _was_loaded(step: Step, state: str | None, shard: int) -> bool:
+    """Whether a load beside epochs has done a shard before it was interrupted."""
+    if step.notes is None or step.start is not None or state is None:
+        return False
+    return shared_store(step.address, readonly=True).states.shard(state, shard).is_at(step.epoch)
 
 
 def _apply_sink(task: Task, shard: int, rows: pa.Table) -> pa.Table:

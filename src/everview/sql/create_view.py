@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from everview.batch import seconds_of
 from everview.catalog import Definition
+from everview.catalog.records import LOAD_LAG
 from everview.errors import InvalidSql
 from everview.parsing import Statement
 
 # the options of CREATE VIEW ... WITH; the first value of each is the default
 OPTIONS = {"consistency": ("strong", "complete"), "refresh": ("incremental", "full")}
+_LAG = "load_lag"  # a time; the load gives way to views that are further behind
 _FORM = (
     "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [(column, ...)] "
     "[WITH (option = 'value')] AS SELECT ..."
@@ -32,6 +35,7 @@ class CreateView:
     name: str
     definition: Definition
     consistency: str
+    load_lag: float
     replaces: bool
     lenient: bool
 
@@ -55,6 +59,7 @@ class CreateView:
             tokens[at].text,
             Definition(statement.cut(stop + 1), columns, options["refresh"] == "full"),
             options["consistency"],
+            seconds_of(options[_LAG]) or LOAD_LAG,
             replaces,
             lenient,
         )
@@ -74,21 +79,25 @@ def _columns(statement: Statement, at: int) -> tuple[tuple[str, ...], int]:
 
 def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
     """The options in WITH (name = 'value', ...), and where the statement goes on."""
-    options = {name: values[0] for name, values in OPTIONS.items()}
+    options = {name: values[0] for name, values in OPTIONS.items()} | {_LAG: f"{LOAD_LAG} s"}
     words = [token.text for token in statement.tokens]
     if [word.upper() for word in words[at : at + 1]] != ["WITH"]:
         return options, at
     pieces, end = _listed(statement, at + 1)
     for start, stop in pieces or [(at, at)]:
         name, equals, value = (*words[start:stop], "", "", "")[:3]
-        if stop - start != 3 or equals != "=" or value not in OPTIONS.get(name.lower(), ()):
+        if stop - start != 3 or equals != "=" or not _is_option(name.lower(), value):
             listed = ", ".join(f"{name} = '{a}' or '{b}'" for name, (a, b) in OPTIONS.items())
             raise InvalidSql(
                 f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
-                f"({listed}); the first of each is the default"
+                f"({listed}, {_LAG} = '{LOAD_LAG:g} s'); the first of each is the default"
             )
         options[name.lower()] = value
     return options, end
+
+
+def _is_option(name: str, value: str) -> bool:
+    return seconds_of(value) is not None if name == _LAG else value in OPTIONS.get(name, ())
 
 
 def _listed(statement: Statement, at: int) -> tuple[list[tuple[int, int]], int]:

@@ -18,7 +18,6 @@ from everview.catalog import (
     FOLLOWERS,
     REPLACEMENTS,
     VIEWS,
-    Definition,
     Key,
     Record,
     Replacement,
@@ -118,7 +117,7 @@ def define(context: Context, creation: CreateView) -> ViewRecord:
     }
     name = name if old is None else old.name
     try:
-        view = _planned(context, name, creation.consistency, creation.definition, views)
+        view = _planned(context, name, creation, views)
     except RecursionError:
         raise UnsupportedSql(
             f"view {name} nests too many joins or subqueries to be planned; use fewer of them"
@@ -137,14 +136,14 @@ def _exists(name: str) -> TableExists:
 def _planned(
     context: Context,
     name: str,
-    consistency: str,
-    definition: Definition,
+    source: CreateView | ViewRecord,
     views: Mapping[str, ViewRecord],
 ) -> ViewRecord:
     """A view, planned from its definition and the views that its query reads, by their names in the
     query."""
     from everview.sql.catalyst import translate
 
+    definition = source.definition
     mentioned = words_of(definition) - {view.lower() for view in views}
     named = [table for table in context.tables() if table.lower() in mentioned]
     tables = {table: context.store.describe(table).columns for table in named}
@@ -167,7 +166,8 @@ def _planned(
     return ViewRecord(
         name=name,
         definition=definition,
-        consistency=consistency,
+        consistency=source.consistency,
+        load_lag=source.load_lag,
         plan_text=plan.text,
         tables=tuple(sorted(unimproved.tables())),
         views={inner: view.name for inner, view in over.items()},
@@ -238,7 +238,7 @@ def _with_readers(context: Context, view: ViewRecord) -> dict[str, ViewRecord]:
         known = views | changed
         over = {in_query: known[inner] for in_query, inner in old.views.items()}
         try:
-            changed[name] = _planned(context, name, old.consistency, old.definition, over)
+            changed[name] = _planned(context, name, old, over)
         except SqlError as error:
             raise InvalidSql(
                 f"view {name} reads {view.name} and would fail: {error}; nothing was changed. "

@@ -6,7 +6,7 @@ as someone reads it). Every store runs the same behaviour suite (tests/stores/te
 """
 
 from everview.stores.base.catalog import Catalog, CatalogReader, RecordChanges
-from everview.stores.base.leases import ASIDE_SECONDS, LEASE_SECONDS, RUN, WORK, Leases
+from everview.stores.base.leases import ASIDE_SECONDS, LEASE_SECONDS, LOADS, RUN, WORK, Leases
 from everview.stores.base.pins import MAX_AGE, PinnedCatalog, PinnedStore, PinNote, Pins
 from everview.stores.base.reader import Reader
 from everview.stores.base.states import SUSPECT, Shard, StateReader, States
@@ -14,6 +14,7 @@ from everview.stores.base.store import Abilities, Compaction, Space, Store
 from everview.stores.base.tables import (
     BATCH_ROWS,
     DELETE,
+    OF_LOADS,
     OF_VIEWS,
     PUT,
     LogRange,
@@ -33,7 +34,9 @@ __all__ = [
     "BATCH_ROWS",
     "DELETE",
     "LEASE_SECONDS",
+    "LOADS",
     "MAX_AGE",
+    "OF_LOADS",
     "OF_VIEWS",
     "PUT",
     "RUN",

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager
 
 LEASE_SECONDS = 10.0  # without a sign of life of its holder, until another takes over
 ASIDE_SECONDS = 0.1  # for which a holder steps aside, so that another gets the lease
-WORK, RUN = "MAINTAINER", "RUNNER"  # roles: to run epochs now, and to do so all the time
+# roles: to run epochs now, to do so all the time, and to load views beside epochs
+WORK, RUN, LOADS = "MAINTAINER", "RUNNER", "LOADER"
 
 
 class Leases(ABC):

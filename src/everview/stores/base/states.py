@@ -71,6 +71,10 @@ class Shard(ABC):
         in it."""
 
     @abstractmethod
+    def is_at(self, epoch: int) -> bool:
+        """Whether this epoch is the last one that was applied, loaded or handed over here."""
+
+    @abstractmethod
     def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The log of the epochs with after < epoch <= upto, in their order."""
 
@@ -84,6 +88,14 @@ class Shard(ABC):
     @abstractmethod
     def ended_tasks(self, epoch: int, token: int) -> int:
         """How many tasks of an epoch came to their end, for the maintainer with this token."""
+
+    @abstractmethod
+    def note_rows(self, token: int, name: str, rows: int) -> None:
+        """Note how many rows of something a load has read; replaces an earlier note of the name."""
+
+    @abstractmethod
+    def noted_rows(self) -> dict[str, int]:
+        """The newest note of each name."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes:

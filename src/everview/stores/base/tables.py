@@ -38,6 +38,7 @@ from everview.schema import LONGEST_NAME, Column, TableSchema
 
 PUT, DELETE = "put", "delete"
 OF_VIEWS = "everview"  # the consumer that keeps what views have not seen yet
+OF_LOADS = "everview loads"  # the same of views that are loaded beside the others
 BATCH_ROWS = 8_192
 
 
@@ -157,7 +158,7 @@ def check_consumer(name: Any) -> None:
     text = name.encode("utf-8", "replace") if isinstance(name, str) else b""
     if not 1 <= len(text) <= LONGEST_NAME or text.decode() != name:
         raise LogError(f"{name!r} can't name a consumer; use text of 1 to {LONGEST_NAME} bytes")
-    if name == OF_VIEWS:
+    if name in (OF_VIEWS, OF_LOADS):
         raise LogError(f"{name!r} is the name of the consumer of all views; choose another name")
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from everview.catalog import LEASE, LeaseRecord
 from everview.errors import Damaged, StoreFull, Superseded
-from everview.stores.base import RUN, WORK, Leases
+from everview.stores.base import LOADS, RUN, WORK, Leases
 from everview.stores.embedded.environment import too_many_files
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class EmbeddedLeases(Leases):
         """Take the lease from its holder, unless another process did so already."""
         with suppress(Superseded):
             self._catalog.write({LEASE: LeaseRecord(token + 1, False)}, token)
-            for role in (WORK, RUN):
+            for role in (WORK, RUN, LOADS):
                 (self._directory / f"{role}.{token}").unlink(missing_ok=True)
 
     def _record(self) -> LeaseRecord:

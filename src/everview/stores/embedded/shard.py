@@ -4,9 +4,9 @@ Databases: `rows` (values by key), `bags` (under a key any number of rows, each 
 `long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
 last epoch applied; `outbox`: its output, an Arrow stream, in pieces of a GiB; `token`: the lease
 of who wrote last; `log` with an epoch: what the epoch changed, if someone follows that; `load` and
-`work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to their end).
-All change in one transaction, so an epoch is applied once, and
-asking for it again gives the outbox: that is how the law of states holds here.
+`work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to their end;
+`rows` with a name: how many rows a load has read). All change in one transaction, so an epoch is
+applied once, and asking for it again gives the outbox: that is how the law of states holds here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from everview.stores.work import ShardWork, append_record, records
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
-_LOAD, _WORK, _ENDED, _LOG = b"load", b"work", b"ended", b"log "
+_LOAD, _WORK, _ENDED, _LOG, _ROWS = b"load", b"work", b"ended", b"log ", b"rows "
 _NUMBER = struct.Struct("<Q")
 _READ = 8192
 _PIECE = 1 << 30  # bytes
@@ -118,6 +118,10 @@ class EmbeddedShard(Shard):
                 return None
             return self._stream(txn, _OUTBOX)
 
+    def is_at(self, epoch: int) -> bool:
+        with self.environment.reading() as txn, self._naming_damaged_place():
+            return self._number(txn, _APPLIED) == epoch
+
     def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         with self.environment.reading() as txn, self._naming_damaged_place():
             for name in self._log_names(txn, after, upto):
@@ -152,6 +156,23 @@ class EmbeddedShard(Shard):
     def _tasks(self, txn: lmdb.Transaction, epoch: int, token: int) -> list[int]:
         numbers: list[int] = np.frombuffer(self._get_meta(txn, _ENDED), "<i8").tolist()
         return numbers[2:] if numbers[:2] == [epoch, token] else []
+
+    def note_rows(self, token: int, name: str, rows: int) -> None:
+        def note(txn: lmdb.Transaction) -> None:
+            self._check(txn, token)
+            self._put_meta(txn, _ROWS + name.encode(), _NUMBER.pack(rows))
+
+        self._update(note)
+
+    def noted_rows(self) -> dict[str, int]:
+        with self.environment.reading() as txn, self._naming_damaged_place():
+            cursor = txn.cursor(self.environment.dbs[-1])
+            names = []
+            more = cursor.set_range(_ROWS)
+            while more and (name := bytes(cursor.key())).startswith(_ROWS):
+                names.append(name)
+                more = cursor.next()
+            return {name[len(_ROWS) :].decode(): self._number(txn, name) or 0 for name in names}
 
     def fence(self, token: int) -> None:
         """Refuse older tokens from now on. The caller holds the lock."""
