@@ -1,21 +1,25 @@
 """What a running database costs: small epochs, many views, followers and point reads.
 
-    python bench/online.py [--scale 0.1] [--engine sail] [--parts epochs,many,follow,get]
+    python bench/online.py [--scale 0.1] [--engine sail] [--parts epochs,many,together,...]
                            [--json FILE] [--directory DIR]
 
 `epochs`: milliseconds of an epoch of 100 to 100,000 changes of orders and lineitem, one view in the
-database; the writes come before it and are named apart. `many`: 50 views that differ in a constant,
-beside one of them. `follow`: an epoch of 10,000 changes with a follower of the view, beside one
+database, beside the same on the engine alone, in turns; the writes come before it and are named
+apart. `many`: 50 views that differ in a constant, beside one of them. `together`: all TPC-H views.
+`load`: the epochs of four views while q9 is loaded, beside those before, and the load beside one
+that nothing disturbs. `follow`: an epoch of 10,000 changes with a follower of the view, beside one
 without, in turns. `get`: a point read of a view, beside one of a table.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +30,7 @@ import numpy as np
 
 import everview as ev
 from everview import tpch
+from everview.programs import direct
 from everview.tpch import changes
 from tpch import NEEDED, base_database
 
@@ -33,6 +38,7 @@ SIZES = {100: 15, 1_000: 15, 10_000: 9, 100_000: 5}  # changes: epochs that are 
 WARM_UP = 3
 QUERIES = ("q1", "q3", "q6")
 MANY = 50
+LIVE, LOADED, STREAM_SECONDS = ("q1", "q3", "q4", "q6"), "q9", 10
 TURNS = 15
 READS = 2_000
 OF_MANY = (
@@ -58,6 +64,14 @@ class Run:
         """Seconds of an epoch with what was written."""
         return seconds(lambda: self.db.maintain())
 
+    def epoch_on_the_engine(self) -> float:
+        """Seconds of an epoch of which the engine does all."""
+        usual, direct.DIRECT_CHANGES = direct.DIRECT_CHANGES, 0
+        try:
+            return self.epoch()
+        finally:
+            direct.DIRECT_CHANGES = usual
+
 
 def seconds(work: Callable[[], Any]) -> float:
     begun = time.perf_counter()
@@ -72,13 +86,20 @@ def measure_epochs(open_: Any) -> dict[str, Any]:
             run.db.sql(f"CREATE MATERIALIZED VIEW {query} AS {tpch.QUERIES[query]}")
             run.db.maintain()
             for size, repeats in SIZES.items():
-                pairs = [(run.write(size), run.epoch()) for _ in range(WARM_UP + repeats)]
-                writes, epochs = zip(*pairs[WARM_UP:], strict=True)
+                rounds = [
+                    (run.write(size), run.epoch(), run.write(size), run.epoch_on_the_engine())
+                    for _ in range(WARM_UP + repeats)
+                ]
+                writes, epochs, _, on_the_engine = zip(*rounds[WARM_UP:], strict=True)
                 results.setdefault(query, {})[size] = {
                     "epoch_ms": 1e3 * statistics.median(epochs),
+                    "engine_ms": 1e3 * statistics.median(on_the_engine),
                     "write_ms": 1e3 * statistics.median(writes),
                 }
-        cells = [f"{s:,}: {r['epoch_ms']:.0f} ms" for s, r in results[query].items()]
+        cells = [
+            f"{s:,}: {r['epoch_ms']:.0f} ms ({r['engine_ms'] / r['epoch_ms']:.1f}x faster)"
+            for s, r in results[query].items()
+        ]
         print(f"epochs  {query:3} {'  '.join(cells)}", flush=True)
     return results
 
@@ -110,6 +131,83 @@ def measure_many(open_: Any) -> dict[str, Any]:
         flush=True,
     )
     return {str(number): result for number, result in results.items()}
+
+
+def measure_together(open_: Any) -> dict[str, Any]:
+    with open_() as run:
+        for query, sql in tpch.QUERIES.items():
+            run.db.sql(f"CREATE MATERIALIZED VIEW {query} AS {sql}")
+        run.db.maintain()
+        pairs = []
+        for _ in range(WARM_UP + 9):
+            run.write(1_000)
+            epoch = run.epoch()
+            run.write(1_000)
+            pairs.append((epoch, run.epoch_on_the_engine()))
+    ours, engines = (1e3 * statistics.median(part) for part in zip(*pairs[WARM_UP:], strict=True))
+    print(
+        f"all     {len(tpch.QUERIES)} TPC-H views: {ours:.0f} ms an epoch of 1,000 changes, "
+        f"{engines / ours:.1f}x faster than on the engine alone",
+        flush=True,
+    )
+    return {"epoch_ms": ours, "engine_ms": engines}
+
+
+def measure_load(open_: Any) -> dict[str, Any]:
+    with open_() as run:
+        run.db.sql(f"CREATE MATERIALIZED VIEW {LOADED} AS {tpch.QUERIES[LOADED]}")
+        alone = run.epoch()
+    with open_() as run:
+        for query in LIVE:
+            run.db.sql(f"CREATE MATERIALIZED VIEW {query} AS {tpch.QUERIES[query]}")
+        run.db.maintain()
+        watch = _Lags()
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.wait(0.1):
+                run.write(1_000)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        maintain = functools.partial(run.db.maintain, watch=watch)
+        until = time.perf_counter() + STREAM_SECONDS
+        while time.perf_counter() < until:
+            maintain()
+        before, watch.epochs = watch.epochs, []
+        run.db.sql(f"CREATE MATERIALIZED VIEW {LOADED} AS {tpch.QUERIES[LOADED]}")
+        beside = seconds(maintain)
+        stop.set()
+        writer.join()
+        run.db.maintain()
+        assert run.db.verify(LOADED).equal
+    parts = (watch.epochs, before)
+    p50, p50_before = (statistics.median(e.seconds for e in part) for part in parts)
+    lag, lag_before = (statistics.median(e.lag for e in part) for part in parts)
+    print(
+        f"load    of {LOADED} beside epochs takes {beside:.1f} s, {beside / alone:.2f}x of alone; "
+        f"{len(watch.epochs)} epochs of {len(LIVE)} views meanwhile, p50 {1e3 * p50:.0f} ms, "
+        f"{p50 / p50_before:.2f}x of before; lag p50 {lag:.2f} s, before {lag_before:.2f} s",
+        flush=True,
+    )
+    return {
+        "alone_seconds": alone,
+        "beside_seconds": beside,
+        "beside_of_alone": beside / alone,
+        "epochs": len(watch.epochs),
+        "epoch_p50_ms": 1e3 * p50,
+        "epoch_p50_of_before": p50 / p50_before,
+        "lag_p50_seconds": lag,
+        "lag_p50_seconds_before": lag_before,
+    }
+
+
+class _Lags(ev.Watcher):
+    def __init__(self) -> None:
+        self.epochs: list[ev.Epoch] = []
+
+    def committed(self, epoch: ev.Epoch) -> None:
+        self.epochs.append(epoch)
 
 
 def measure_follow(open_: Any) -> dict[str, Any]:
@@ -162,6 +260,8 @@ def measure_get(open_: Any) -> dict[str, Any]:
 PARTS = {
     "epochs": measure_epochs,
     "many": measure_many,
+    "together": measure_together,
+    "load": measure_load,
     "follow": measure_follow,
     "get": measure_get,
 }

@@ -6,51 +6,62 @@ import time
 from dataclasses import dataclass
 
 from everview.catalog import LOAD
-from everview.catalog.records import LOADING
+from everview.catalog.loads import LOADING, LoadRecord
 from everview.stores.base import Reader
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a load: how many `rows` of the tables it has read, and how many it has to
-    read, as far as that is known; in `seconds`, since it began or went on, it read `new_rows`.
+    """The progress of a load, whose `views` are loaded together.
 
-    `views` are loaded together. `stage` is 'loading', 'catching up' with changes that were made
-    meanwhile, or 'ready' to appear.
+    `stage` is 'loading', 'catching up' with the changes that were made meanwhile, or 'ready' to
+    appear. `rows` of `expected_rows` of the tables are read, and `parts` of `expected_parts` are
+    done: operators, and views. It takes `seconds` since it began, or went on after a crash, when it
+    had read `rows_before` and was at `share_before`.
     """
 
     views: tuple[str, ...]
     stage: str
     rows: int
     expected_rows: int
-    new_rows: int
+    parts: int
+    expected_parts: int
     seconds: float
+    rows_before: int = 0
+    share_before: float = 0.0
 
     @property
     def share(self) -> float:
-        """From 0 to 1."""
-        if self.stage != LOADING or not self.expected_rows:
+        """How much of the load is done, from 0 to 1: rows read and parts done, in equal shares."""
+        if self.stage != LOADING:
             return 1.0
-        return min(1.0, self.rows / self.expected_rows)
+        return _share(self.rows, self.expected_rows, self.parts, self.expected_parts)
 
     @property
     def rate(self) -> float:
-        """Rows per second."""
-        return self.new_rows / self.seconds if self.seconds > 0 else 0.0
+        """Rows per second that it reads."""
+        return (self.rows - self.rows_before) / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """About how long it takes to read the rest; None as long as nobody can tell."""
-        if not self.rate:
-            return None
-        return max(0, self.expected_rows - self.rows) / self.rate
+        """About how long the load still takes; None as long as nobody can tell."""
+        done = self.share - self.share_before
+        return self.seconds * (1 - self.share) / done if done > 0 else None
 
     def __str__(self) -> str:
         if self.stage != LOADING:
             return self.stage
         left = self.seconds_left
-        about = "" if left is None else f", {self.rate:,.0f} rows/s, about {left:,.0f} s left"
-        return f"loading {self.share:.0%}: {self.rows:,} of {self.expected_rows:,} rows{about}"
+        about = "" if left is None else f", about {left:,.0f} s left"
+        return (
+            f"loading {self.share:.0%}: {self.rows:,} of {self.expected_rows:,} rows read, "
+            f"{self.rate:,.0f} rows/s, {self.parts} of {self.expected_parts} parts done{about}"
+        )
+
+
+def _share(rows: int, expected_rows: int, parts: int, expected_parts: int) -> float:
+    read = min(1.0, rows / expected_rows) if expected_rows else 1.0
+    return (read + parts / expected_parts) / 2
 
 
 def progress(store: Reader) -> Progress | None:
@@ -58,13 +69,19 @@ def progress(store: Reader) -> Progress | None:
     load = store.catalog.get(LOAD)
     if load is None or not load.states:
         return None
+    return progress_of(store, load)
+
+
+def progress_of(store: Reader, load: LoadRecord) -> Progress:
     notes = store.states.shard(load.notes, load.views[0].shards[0])
-    rows = sum(notes.noted_rows().values())
     return Progress(
         tuple(view.name for view in load.views),
         load.stage,
-        rows,
+        sum(notes.noted_rows().values()),
         load.expected_rows,
-        rows - load.rows_before,
+        len(load.outputs) + len(load.loaded),
+        len(load.places) + len(load.views),
         time.time() - load.begun,
+        load.rows_before,
+        load.share_before,
     )

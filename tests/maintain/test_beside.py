@@ -13,10 +13,10 @@ import pytest
 
 import everview as ev
 from everview.catalog import LOAD, PACE, VIEWS, LoadRecord
-from everview.catalog.records import CATCHING_UP, LOADING, READY
+from everview.catalog.loads import CATCHING_UP, LOADING, READY
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, ViewNotFound
-from everview.maintain import beside, epochs, joining, waiting
+from everview.maintain import epochs, joining, loader, waiting
 from everview.maintain.run import maintain
 from everview.maintain.views import maintenance_paused
 from everview.programs import pacing, workers
@@ -193,7 +193,7 @@ def test_a_load_catches_up_in_epochs_of_its_own(
     sail_shop: ev.Database, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = sail_shop
-    monkeypatch.setattr(beside, "FEW_CHANGES", 5)
+    monkeypatch.setattr(loader, "FEW_CHANGES", 5)
     gate.open()
     create(db, spend=SPEND)
     db.maintain()
@@ -201,13 +201,13 @@ def test_a_load_catches_up_in_epochs_of_its_own(
     gate.reached.clear()
     create(db, named=NAMED, ranks=RANKS)
     stages = []
-    write = beside._Loader._write
+    write = loader.Loader._write
 
     def noted(self: Any, **fields: Any) -> None:
         stages.append(fields.get("stage"))
         write(self, **fields)
 
-    monkeypatch.setattr(beside._Loader, "_write", noted)
+    monkeypatch.setattr(loader.Loader, "_write", noted)
     with db.maintainer(every=0.02, batch=50):
         assert gate.reached.wait(60)
         for seed in range(4):
@@ -337,7 +337,7 @@ def test_a_view_that_fails_later_stops_alone(
     sail_shop: ev.Database, gate: Gate, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = sail_shop
-    monkeypatch.setattr(beside, "FEW_CHANGES", few)
+    monkeypatch.setattr(loader, "FEW_CHANGES", few)
     gate.open()
     db.table("orders").delete([row["id"] for row in db.table("orders").scan() if not row["amount"]])
     create(db, spend=SPEND)
@@ -430,8 +430,8 @@ def test_planted_bugs_are_caught(
     gate._open.clear()
     gate.reached.clear()
     if bug == "skips changes":  # that were made while it read its snapshot
-        monkeypatch.setattr(beside, "FEW_CHANGES", 0)
-        monkeypatch.setattr(beside._Loader, "_run_views", lambda self, step: None)
+        monkeypatch.setattr(loader, "FEW_CHANGES", 0)
+        monkeypatch.setattr(loader.Loader, "_run_views", lambda self, step: None)
     else:
         monkeypatch.setattr(joining, "_run", lambda maintainer, load, step: (list(load.views), []))
     create(db, named=NAMED)

@@ -17,6 +17,7 @@ from everview.catalog.keys import (
     Key,
     Kind,
 )
+from everview.catalog.loads import LoadRecord, Pace
 from everview.catalog.records import (
     NO_EPOCH,
     Changes,
@@ -26,8 +27,6 @@ from everview.catalog.records import (
     Follower,
     Followers,
     LeaseRecord,
-    LoadRecord,
-    Pace,
     PinLimit,
     Positions,
     Record,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from everview.catalog.loads import LoadRecord, Pace
 from everview.catalog.records import (
     Changes,
     Constants,
     Epoch,
     Followers,
     LeaseRecord,
-    LoadRecord,
-    Pace,
     PinLimit,
     Record,
     Replacement,

@@ -5,7 +5,7 @@ A field that older databases lack has a default, so that their records are still
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -17,9 +17,6 @@ Positions = Mapping[str, Mapping[int, int]]  # by table and region: the sequence
 NEW, LIVE, STOPPED = "new", "live", "stopped"
 LOAD_NOTES = 2  # the newest version, see ViewRecord
 LOAD_LAG = 2.0  # seconds, see ViewRecord
-# stages of a load
-BEGINNING, LOADING, CATCHING_UP = "beginning", "loading", "catching up"
-READY, OVER = "ready", "over"
 ROWS = "view"  # stands for the rows of a view among the identities of its operators
 
 
@@ -51,13 +48,13 @@ class Epoch:
         return replace(self, positions=remaining)
 
     def to_document(self) -> Document:
-        positions = _positions_to_json(self.positions)
+        positions = positions_to_json(self.positions)
         document = {"number": self.number, "positions": positions, "time": self.time}
         return document | ({"joins": True} if self.joins else {})
 
     @classmethod
     def from_document(cls, document: Document) -> Self:
-        positions = _positions_from_json(document["positions"])
+        positions = positions_from_json(document["positions"])
         joins = document.get("joins", False)
         return cls(document["number"], positions, document.get("time", 0), joins)
 
@@ -158,7 +155,7 @@ class ViewRecord:
         optional = {
             "error": self.error,
             "stopped_at": self.stopped_at,
-            "positions": None if self.positions is None else _positions_to_json(self.positions),
+            "positions": None if self.positions is None else positions_to_json(self.positions),
             "loaded_at": self.loaded_at or None,
             "noted": self.load_notes or None,
             "rebuilding": self.rebuilding or None,
@@ -206,7 +203,7 @@ class ViewRecord:
             status=document["status"],
             error=document.get("error"),
             stopped_at=document.get("stopped_at"),
-            positions=None if positions is None else _positions_from_json(positions),
+            positions=None if positions is None else positions_from_json(positions),
             loaded_at=document.get("loaded_at", 0),
             load_notes=int(document.get("noted", 0)),
             rebuilding=document.get("rebuilding", False),
@@ -228,86 +225,6 @@ class Replacement:
     @classmethod
     def from_document(cls, document: Document) -> Self:
         return cls(ViewRecord.from_document(document), document["root"])
-
-
-@dataclass(frozen=True)
-class LoadRecord:
-    """Views that are loaded beside the epochs of others, and how far they are.
-
-    The views have places for their state, which is of the tables at `positions`; its last epoch is
-    `number`. While the load catches up, the next epoch goes to the positions `end`. `outputs` are
-    the identities of operators whose output lies in its place already, and `loaded` the names of
-    views that have their rows. The state `notes` has how many rows were read. `begun` is when the
-    load began, or went on, in seconds since 1970, with `rows_before` rows read before. `root` is as
-    in `Replacement`; None if the views are new.
-    """
-
-    views: tuple[ViewRecord, ...]
-    root: str | None
-    number: int
-    positions: Positions
-    places: Mapping[str, str]
-    notes: str
-    expected_rows: int
-    begun: float
-    rows_before: int = 0
-    stage: str = LOADING
-    outputs: tuple[str, ...] = ()
-    loaded: tuple[str, ...] = ()
-    end: Positions | None = None
-
-    @property
-    def tables(self) -> set[str]:
-        return {table for view in self.views for table in view.tables}
-
-    @property
-    def states(self) -> set[str]:
-        """All states that the load needs."""
-        if self.stage == OVER:
-            return set()
-        of_views = {state for view in self.views for state in view.states.values()}
-        return {*of_views, *self.places.values(), self.notes}
-
-    def of(self, views: Sequence[ViewRecord]) -> LoadRecord:
-        """The load of fewer views."""
-        tables = {table for view in views for table in view.tables}
-        names = {view.name for view in views}
-        return replace(
-            self,
-            views=tuple(views),
-            loaded=tuple(name for name in self.loaded if name in names),
-            positions={t: p for t, p in self.positions.items() if t in tables},
-            end=self.end and {t: p for t, p in self.end.items() if t in tables},
-        )
-
-    def over(self) -> LoadRecord:
-        """The load when nobody needs it any more."""
-        return replace(self, stage=OVER)
-
-    def to_document(self) -> Document:
-        end = None if self.end is None else _positions_to_json(self.end)
-        return vars(self) | {
-            "views": [view.to_document() for view in self.views],
-            "positions": _positions_to_json(self.positions),
-            "places": dict(self.places),
-            "outputs": list(self.outputs),
-            "loaded": list(self.loaded),
-            "end": end,
-        }
-
-    @classmethod
-    def from_document(cls, document: Document) -> Self:
-        end = document["end"]
-        return cls(
-            **document
-            | {
-                "views": tuple(map(ViewRecord.from_document, document["views"])),
-                "positions": _positions_from_json(document["positions"]),
-                "outputs": tuple(document["outputs"]),
-                "loaded": tuple(document["loaded"]),
-                "end": None if end is None else _positions_from_json(end),
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -368,7 +285,7 @@ class Followers:
         return cls(document["since"], followers)
 
 
-class _Flat:
+class Flat:
     """A record whose fields are its document as they are."""
 
     def to_document(self) -> Document:
@@ -380,23 +297,14 @@ class _Flat:
 
 
 @dataclass(frozen=True)
-class Pace(_Flat):
-    """Whether the load with these `notes` has to wait, as other views are far behind. Without this
-    record, or with another one's, a load has to end."""
-
-    notes: str
-    waits: bool = False
-
-
-@dataclass(frozen=True)
-class Waiting(_Flat):
+class Waiting(Flat):
     """Why the engine fails, so that no view can be brought up to date."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class PinLimit(_Flat):
+class PinLimit(Flat):
     """How many seconds old a pin may become."""
 
     max_age: float
@@ -417,28 +325,28 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Unsynced(_Flat):
+class Unsynced(Flat):
     """The boot of the machine that wrote state which may not be on the device yet."""
 
     boot: str
 
 
 @dataclass(frozen=True)
-class LeaseRecord(_Flat):
+class LeaseRecord(Flat):
     """How many maintainers took over, and whether earlier ones are shut out of all state."""
 
     token: int = 1
     fenced: bool = True
 
 
-def _positions_to_json(positions: Positions) -> Document:
+def positions_to_json(positions: Positions) -> Document:
     return {
         table: {str(region): sequence for region, sequence in regions.items()}
         for table, regions in positions.items()
     }
 
 
-def _positions_from_json(document: Mapping[str, Mapping[str, int]]) -> Positions:
+def positions_from_json(document: Mapping[str, Mapping[str, int]]) -> Positions:
     return {
         table: {int(region): sequence for region, sequence in regions.items()}
         for table, regions in document.items()

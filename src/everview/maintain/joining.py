@@ -23,7 +23,7 @@ from everview.catalog import (
     Record,
     ViewRecord,
 )
-from everview.catalog.records import READY
+from everview.catalog.loads import READY
 from everview.errors import Conflict
 from everview.maintain.beside import clean_up
 from everview.maintain.loads import give_up

@@ -26,6 +26,7 @@ from everview.errors import EngineFailed, EverviewError
 
 MANY_ROWS = 100_000  # of a shard; with fewer, to move them costs more than it saves
 IDLE_SECONDS = 10.0
+BACKGROUND = 5  # by how much large work is nicer than the maintainer, whose epochs come first
 _REAP_SECONDS = 1.0
 _TRIES = 3
 Document = dict[str, Any]
@@ -118,6 +119,7 @@ def _ask(
 def serve(work: Work) -> None:
     """Inside such a process: answer requests until there are no more."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.nice(BACKGROUND)
     os.dup2(2, 1)  # what is printed is no answer
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
         try:
