@@ -1,9 +1,10 @@
-"""Steps with few rows, done in this process and without an engine.
+"""Steps that are not large, done in this process and without an engine.
 
-An engine takes tens of milliseconds to plan a job and to start its tasks, whatever there is to do.
-Few rows take less than that by themselves: here sources are read, expressions computed with Arrow,
-and operators applied to their shards one after the other, each node once. It is the same work on
-the same state in the same shards, so an engine can go on where this ends, and the other way round.
+An engine takes tens of milliseconds to plan a job and to start its tasks, whatever there is to do,
+and moves every row between its own form and Arrow's. Here sources are read, expressions computed
+with Arrow, and operators applied to their shards one after the other, each node once. It is the
+same work on the same state in the same shards, so an engine can go on where this ends, and the
+other way round.
 
 Nodes that only an engine computes, and values for which Arrow's answer may differ from Spark's, are
 left to the engine.
@@ -39,7 +40,7 @@ from everview.programs.reading import Changes, Rows, names_read, parts_of
 from everview.programs.step import Step
 
 DIRECT = "EVERVIEW_DIRECT_CHANGES"
-DIRECT_CHANGES = int(os.environ.get(DIRECT, "20000"))  # with more, several cores have work
+DIRECT_CHANGES = int(os.environ.get(DIRECT, "100000"))  # with more, several cores are faster
 
 
 class Placed(NamedTuple):
