@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 import everview as ev
+from everview.batch import Batch
 from everview.catalog import LOAD, PACE, VIEWS, LoadRecord
 from everview.catalog.loads import CATCHING_UP, LOADING, READY
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, ViewNotFound
 from everview.maintain import epochs, joining, loader, waiting
+from everview.maintain.cut import cut
 from everview.maintain.run import maintain
 from everview.maintain.views import maintenance_paused
 from everview.programs import pacing, workers
@@ -111,6 +113,10 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
+    def close(self) -> None:
+        self._open.clear()
+        self.reached.clear()
+
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
@@ -166,8 +172,7 @@ def test_others_go_on_while_a_view_is_loaded(sail_shop: ev.Database, gate: Gate)
     gate.open()
     create(db, spend=SPEND)
     db.maintain()
-    gate._open.clear()
-    gate.reached.clear()
+    gate.close()
     create(db, named=NAMED)
     with db.maintainer(every=0.02):
         assert gate.reached.wait(60)
@@ -197,8 +202,7 @@ def test_a_load_catches_up_in_epochs_of_its_own(
     gate.open()
     create(db, spend=SPEND)
     db.maintain()
-    gate._open.clear()
-    gate.reached.clear()
+    gate.close()
     create(db, named=NAMED, ranks=RANKS)
     stages = []
     write = loader.Loader._write
@@ -217,6 +221,52 @@ def test_a_load_catches_up_in_epochs_of_its_own(
         wait_for(lambda: db.view("ranks").status == "live")
     assert stages.count(CATCHING_UP) > 1
     assert stages.count(READY) == 1
+    assert differences(db) == []
+
+
+@on_sail
+def test_others_are_read_while_a_load_joins_that_had_many_epochs(
+    sail_shop: ev.Database, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its own; the others had fewer."""
+    db = sail_shop
+    monkeypatch.setattr(loader, "FEW_CHANGES", 5)
+    create(db, spend=SPEND)
+    gate.open()
+    db.maintain()
+    gate.close()
+    create(db, named=NAMED)
+    monkeypatch.setattr(loader, "cut", lambda *given: cut(*given[:3], Batch(10)))
+    spend: list[Any] = []
+    changed: list[int] = []
+    join, ready = joining.join, joining.ready
+
+    def ready_and_changed(store: Any) -> Any:
+        load = ready(store)
+        if load is not None and not changed:
+            changed.append(load.number - store.catalog.epoch.number)
+            change(db, random.Random(8))
+        return load
+
+    def read(*given: Any) -> None:
+        """After the others have run the epoch, and before it is committed."""
+        spend.append(db.view("spend").to_arrow())
+        join(*given)
+
+    monkeypatch.setattr(joining, "join", read)
+    monkeypatch.setattr(joining, "ready", ready_and_changed)
+    with db.maintainer(every=0.02):
+        assert gate.reached.wait(60)
+        with maintenance_paused(db.store):  # so that the others take all in one epoch
+            for seed in range(60):
+                db.table("orders").put({"id": seed, "customer": seed, "amount": seed + 200})
+                time.sleep(0.002)
+        wait_for(lambda: db.view("spend").freshness.total_seconds() == 0)
+        before = db.view("spend").to_arrow()
+        gate.open()
+        wait_for(lambda: db.view("named").status == "live")
+    assert spend == [before]
+    assert changed[0] > 1, "the load had more epochs than the others"
     assert differences(db) == []
 
 
@@ -241,8 +291,7 @@ def test_a_load_is_replaced_while_it_runs(sail_shop: ev.Database, gate: Gate) ->
     gate.open()
     create(db, spend=SPEND)
     db.maintain()
-    gate._open.clear()
-    gate.reached.clear()
+    gate.close()
     db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW spend AS {NAMED}")
     with db.maintainer(every=0.02):
         assert gate.reached.wait(60)
@@ -300,8 +349,7 @@ def test_a_load_waits_for_views_that_are_far_behind(
     gate.open()
     create(db, spend=SPEND)
     db.maintain()
-    gate._open.clear()
-    gate.reached.clear()
+    gate.close()
     db.sql(f"CREATE MATERIALIZED VIEW named WITH (load_lag = '200 ms') AS {NAMED}")
     assert record_of(db, "named").load_lag == 0.2
     lag = [0.3]
@@ -342,8 +390,7 @@ def test_a_view_that_fails_later_stops_alone(
     db.table("orders").delete([row["id"] for row in db.table("orders").scan() if not row["amount"]])
     create(db, spend=SPEND)
     db.maintain()
-    gate._open.clear()
-    gate.reached.clear()
+    gate.close()
     create(db, bad=BAD, named=NAMED)
     with db.maintainer(every=0.02):
         assert gate.reached.wait(60)
@@ -427,8 +474,7 @@ def test_planted_bugs_are_caught(
     gate.open()
     create(db, spend=SPEND)
     db.maintain()
-    gate._open.clear()
-    gate.reached.clear()
+    gate.close()
     if bug == "skips changes":  # that were made while it read its snapshot
         monkeypatch.setattr(loader, "FEW_CHANGES", 0)
         monkeypatch.setattr(loader.Loader, "_run_views", lambda self, step: None)

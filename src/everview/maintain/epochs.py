@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 
 from everview.catalog import EPOCH, INTENT, REPLACEMENTS, VIEWS, Epoch, Positions, ViewRecord
@@ -55,9 +56,10 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
         end, now = cut(store, start, all_views, maintainer.batch)
         if end == start and load is None:
             return False
-        number = max(epoch.number, load.number if load else 0) + 1
-        intent = Epoch(number, end, now, joins=load is not None)
-        store.catalog.write({INTENT: intent}, token)
+        # readers expect that no row is more than one epoch ahead of the committed one
+        epoch = replace(epoch, number=max(epoch.number, load.number if load else 0))
+        intent = Epoch(epoch.number + 1, end, now, joins=load is not None)
+        store.catalog.write({EPOCH: epoch, INTENT: intent}, token)
     elif not intent.joins:
         load, start = None, epoch.positions
     store.states.begin(token)
