@@ -22,8 +22,7 @@ from everview.errors import (
     WriteRejected,
     WrongType,
 )
-from everview.load import files as loading
-from everview.load import pieces
+from everview.load import csv_files, json_lines, parquet_files, pieces
 from everview.load.files import load
 from everview.load.reject import Rejects
 from everview.stores.base import Observer, Write
@@ -52,7 +51,12 @@ def orders(db: Database) -> Table:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "BATCH_ROWS", 2)
+    set_batch_rows(monkeypatch, 2)
+
+
+def set_batch_rows(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    for reader in (csv_files, json_lines, parquet_files):
+        monkeypatch.setattr(reader, "BATCH_ROWS", rows)
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -73,7 +77,7 @@ def write(path: Path, content: str | bytes) -> Path:
     ],
 )
 def test_text_files_are_loaded(orders, tmp_path, monkeypatch, name, content, batch):
-    monkeypatch.setattr(loading, "BATCH_ROWS", batch)
+    set_batch_rows(monkeypatch, batch)
     path = write(tmp_path / name, content)
     assert load(orders, path) == 4
     found = list(orders.scan())
@@ -204,7 +208,7 @@ def test_a_header_without_rows_loads_nothing(orders, tmp_path, content):
 
 
 def test_long_values_cross_the_blocks_of_the_csv_reader(orders, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "CSV_BLOCK", 100_000)
+    monkeypatch.setattr(csv_files, "CSV_BLOCK", 100_000)
     long = "é" * 30_000
     content = "id,customer\n" + "".join(f"{i},{long}{i}\n" for i in range(20))
     assert load(orders, write(tmp_path / "orders.csv", content)) == 20

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import everview
 from everview import calibration
 from everview.cli import main
-from everview.load import files as loading
+from everview.load import json_lines
 from tests.sql.duck_engine import DuckEngine
 
 TYPES = {
@@ -304,7 +304,7 @@ def test_status_counts_rows_and_changes(shop):
 
 
 def test_put_says_what_of_standard_input_is_stored(shop, monkeypatch):
-    monkeypatch.setattr(loading, "BATCH_ROWS", 2)
+    monkeypatch.setattr(json_lines, "BATCH_ROWS", 2)
     lines = "".join(f'{{"id": {i}}}\n' for i in (101, 102, 103, "null"))
     result = run("put", shop, "items", "-", input=lines)
     assert result.exit_code == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from everview.codec.groups import GroupCodec
 from everview.codec.point import PointDecoder
-from everview.codec.rows import BareCodec, Encoded, RowCodec, codec_of, join
+from everview.codec.rows import BareCodec, EncodedRows, RowCodec, codec_of, join
 from everview.errors import Damaged
 from everview.schema import Column, arrow_type, sql_name
 from tests.values import TYPES, nested_types, values
@@ -78,9 +78,9 @@ def test_rows_come_back_as_they_were_also_slices_of_them(
     batch = batch_of(table)
     batch = batch.slice(data.draw(st.integers(0, batch.num_rows)) if data else 0)
     codec = RowCodec(columns_of(table[0]), 3)
-    encoded = Encoded(codec.encode(batch))
+    encoded = EncodedRows(codec.encode(batch))
     encoded.stamp(1)
-    arrays = codec.decode(encoded.data, encoded.offsets[:-1], range(batch.num_columns))
+    arrays = codec.decode(encoded.row_bytes, encoded.offsets[:-1], range(batch.num_columns))
     for array, column in zip(arrays, batch.columns, strict=True):
         array.validate(full=True)
         assert array.type == column.type
@@ -165,9 +165,9 @@ def test_groups_of_equal_floats_are_one_group(name: str, one: Any, other: Any) -
 @given(tables().filter(lambda table: len(table[1]) > 0), st.data())
 def test_a_changed_byte_never_goes_unnoticed(table: Table, data: st.DataObject) -> None:
     batch, codec = batch_of(table), RowCodec(columns_of(table[0]), 1)
-    encoded = Encoded(codec.encode(batch))
+    encoded = EncodedRows(codec.encode(batch))
     encoded.stamp(1)
-    damaged = np.array(encoded.data)
+    damaged = np.array(encoded.row_bytes)
     place = data.draw(st.integers(0, len(damaged) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Damaged):

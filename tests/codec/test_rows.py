@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from everview.codec import RowCodec
 from everview.codec.point import PointDecoder
-from everview.codec.rows import BareCodec, Encoded, version_of
+from everview.codec.rows import BareCodec, EncodedRows, version_of
 from everview.errors import Damaged
 from everview.schema import Column, arrow_type
 from tests.values import TYPES, column, values
@@ -48,9 +48,9 @@ def bits(value: Any) -> Any:
 @example((["BINARY"], []), 1)
 def test_rows_come_back_as_they_were(table: Table, first: int) -> None:
     codec, batch = codec_and_batch(table)
-    encoded = Encoded(codec.encode(batch))
+    encoded = EncodedRows(codec.encode(batch))
     encoded.stamp(first)
-    arrays = codec.decode(encoded.data, encoded.offsets[:-1], range(len(codec.columns)))
+    arrays = codec.decode(encoded.row_bytes, encoded.offsets[:-1], range(len(codec.columns)))
     for array, original in zip(arrays, batch.columns, strict=True):
         array.validate(full=True)
         assert list(map(bits, array.to_pylist())) == list(map(bits, original.to_pylist()))
@@ -66,9 +66,9 @@ def test_any_choice_of_columns_and_any_slice_is_the_same_as_the_whole(
     codec, batch = codec_and_batch(table)
     start = data.draw(st.integers(0, batch.num_rows))
     chosen = data.draw(st.lists(st.sampled_from(range(batch.num_columns)), unique=True))
-    encoded = Encoded(codec.encode(batch.slice(start)))
+    encoded = EncodedRows(codec.encode(batch.slice(start)))
     encoded.stamp(1)
-    arrays = codec.decode(encoded.data, encoded.offsets[:-1], chosen)
+    arrays = codec.decode(encoded.row_bytes, encoded.offsets[:-1], chosen)
     for array, i in zip(arrays, chosen, strict=True):
         assert str(array.to_pylist()) == str(batch.column(i).slice(start).to_pylist())
 
@@ -76,7 +76,7 @@ def test_any_choice_of_columns_and_any_slice_is_the_same_as_the_whole(
 @given(tables())
 def test_a_row_alone_decodes_as_in_a_batch(table: Table) -> None:
     codec, batch = codec_and_batch(table)
-    encoded = Encoded(codec.encode(batch))
+    encoded = EncodedRows(codec.encode(batch))
     encoded.stamp(5)
     points = PointDecoder(codec.columns, codec.version)
     everything = range(len(codec.columns))
@@ -90,9 +90,9 @@ def test_a_row_alone_decodes_as_in_a_batch(table: Table) -> None:
 @given(tables().filter(lambda table: len(table[1]) > 0), st.data())
 def test_a_changed_byte_never_goes_unnoticed(table: Table, data: st.DataObject) -> None:
     codec, batch = codec_and_batch(table)
-    encoded = Encoded(codec.encode(batch))
+    encoded = EncodedRows(codec.encode(batch))
     encoded.stamp(1)
-    damaged = np.array(encoded.data[: encoded.offsets[-1]])
+    damaged = np.array(encoded.row_bytes[: encoded.offsets[-1]])
     place = data.draw(st.integers(0, len(damaged) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Damaged):

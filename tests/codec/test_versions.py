@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everview.codec import RowCodec, TableCodec
-from everview.codec.rows import Encoded, body, join
+from everview.codec.rows import EncodedRows, body, join
 from everview.errors import Damaged
 from everview.schema import Column, arrow_type
 from tests.values import TYPES, column, nested_types, values
@@ -58,7 +58,7 @@ def written(history: History) -> list[bytes]:
     for number, (version, cells) in enumerate(rows, 1):
         width = widths[version - 1]
         codec = codec_of(types, widths[:version])
-        encoded = Encoded(codec.encode(batch_of(types[:width], [cells[:width]])))
+        encoded = EncodedRows(codec.encode(batch_of(types[:width], [cells[:width]])))
         encoded.stamp(number)
         found += encoded.rows.to_pylist()
     return found
@@ -70,8 +70,8 @@ def padded(history: History) -> pa.RecordBatch:
     nulls = (None,) * len(types)
     whole = [(*cells[: widths[v - 1]], *nulls[widths[v - 1] :]) for v, cells in rows]
     codec, batch = RowCodec(columns_of(types), 1), batch_of(types, whole)
-    encoded = Encoded(codec.encode(batch))
-    arrays = codec.decode(encoded.data, encoded.offsets[:-1], range(len(types)), checked=True)
+    encoded = EncodedRows(codec.encode(batch))
+    arrays = codec.decode(encoded.row_bytes, encoded.offsets[:-1], range(len(types)), checked=True)
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
@@ -156,10 +156,10 @@ def test_a_version_that_the_table_never_had_is_damage() -> None:
 def test_a_kind_of_rows_that_is_not_known_is_damage_also_with_a_right_checksum(kind: bytes) -> None:
     codec = codec_of(["INT"], [1])
     (row,) = codec.encode(batch_of(["INT"], [(1,)])).to_pylist()
-    foreign = Encoded(pa.array([kind + row[4:]], pa.binary()))
+    foreign = EncodedRows(pa.array([kind + row[4:]], pa.binary()))
     foreign.stamp(1)
     with pytest.raises(Damaged, match="a row has format"):
-        codec.decode(foreign.data, foreign.offsets[:-1], [0])
+        codec.decode(foreign.row_bytes, foreign.offsets[:-1], [0])
     with pytest.raises(Damaged, match="a row has format"):
         codec.decode_row(foreign.rows[0].as_py(), [0])
 

@@ -16,8 +16,8 @@ import everview as ev
 from everview.codec.buffers import fold_one
 from everview.codec.point import encode_key
 from everview.errors import Damaged, DatabaseError, FormatMismatch, NotADatabase
-from everview.stores.embedded import EmbeddedStore
-from everview.stores.embedded.environment import Environment
+from everview.stores.embedded import EmbeddedStore, opening
+from everview.stores.embedded.datafile import DataFile
 
 from .invariants import check
 from .processes import Server
@@ -290,14 +290,14 @@ def test_a_region_whose_files_are_gone_is_damage_and_not_an_empty_table(
 def test_files_that_go_while_they_are_opened_are_damage(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = Environment._prepare_files
+    prepare = opening.prepare_files
 
-    def gone(environment: Environment) -> None:
-        prepare(environment)
-        if environment.path.endswith("000001/2"):
-            shutil.rmtree(environment.path)
+    def gone(path: str, file: DataFile, create: bool) -> None:
+        prepare(path, file, create)
+        if path.endswith("000001/2"):
+            shutil.rmtree(path)
 
-    monkeypatch.setattr(Environment, "_prepare_files", gone)
+    monkeypatch.setattr(opening, "prepare_files", gone)
     with pytest.raises(Damaged, match="000001/2 is damaged or gone"):
         ev.open(path).table("t").to_arrow()
 

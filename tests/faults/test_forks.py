@@ -10,9 +10,9 @@ FORKS = 100
 PARENT = f"""
 import os, sys, threading, time
 import everview as ev
-from everview.stores.embedded import environment
+from everview.stores.embedded import syncing
 
-environment.SYNC_SECONDS = 0.0
+syncing.SYNC_SECONDS = 0.0
 db = ev.open(sys.argv[1], create=True)
 table = db.create_table("t", {{"id": "INT", "x": "STRING"}}, key="id")
 done = False

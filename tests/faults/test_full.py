@@ -17,7 +17,9 @@ import everview as ev
 from everview.cli.main import main
 from everview.errors import PartialWrite, StoreFull, WriteError
 from everview.stores.base import WORK
-from everview.stores.embedded import environment
+from everview.stores.embedded import gate, syncing
+from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.lmdb_errors import write_error
 
 from .calls import Calls, FailingSync
 from .invariants import Change, check, check_history
@@ -160,7 +162,7 @@ def test_one_write_larger_than_the_map_grows_it(tmp_path: Path) -> None:
 def test_a_map_that_must_grow_under_an_open_scan_is_a_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "PATIENCE", 0.2)
+    monkeypatch.setattr(gate, "PATIENCE", 0.2)
     path = str(tmp_path / "small.ev")
     make(path, regions=1, map_size=SMALL_MAP)
     with ev.open(path, map_size=SMALL_MAP) as db:
@@ -295,7 +297,7 @@ def test_a_sync_that_fails_in_the_background_shows_in_the_status(
     db: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of durability 'interval' nobody waits for it; the process that tells may be another one."""
-    monkeypatch.setattr(environment, "SYNC_SECONDS", 0.01)
+    monkeypatch.setattr(syncing, "SYNC_SECONDS", 0.01)
     table = db.create_table("t", COLUMNS, "id", regions=1)
     region = db.store._all_regions(db.store._layout("t"))[0].environment
     region.lmdb = FailingSync(region.lmdb, Calls(1, for_good=True))
@@ -321,15 +323,15 @@ def test_a_partial_write_says_what_stays_and_that_the_rest_was_not_written(
 ) -> None:
     table = db.create_table("t", COLUMNS, "id", regions=REGIONS)
     table.put(rows_of(1, list(range(KEYS))))
-    writing = environment.Environment.writing
+    writing = Environment.writing
 
-    def full(one: environment.Environment) -> object:
+    def full(one: Environment) -> object:
         if one.path.endswith("/2"):
-            raise one._failure(lmdb.DiskError("No space left on device"))
+            raise write_error(lmdb.DiskError("No space left on device"), one.path)
         return writing(one)
 
     with monkeypatch.context() as patch:
-        patch.setattr(environment.Environment, "writing", full)
+        patch.setattr(Environment, "writing", full)
         with pytest.raises(PartialWrite) as raised:
             table.put(rows_of(2, list(range(KEYS))))
         with pytest.raises(StoreFull, match=r"/2 could not be written and is as it was before: No"):

@@ -15,7 +15,7 @@ import lmdb
 import pytest
 
 import everview as ev
-from everview.stores.embedded import environment
+from everview.stores.embedded import opening
 from tests.proofs import Prove
 
 from .invariants import Watch, check, check_history
@@ -171,7 +171,7 @@ def test_a_writer_killed_in_its_transaction_lets_the_next_one_write(
 @pytest.fixture
 def few_readers(monkeypatch: pytest.MonkeyPatch) -> int:
     """Who opens an environment first says how many readers it has room for."""
-    monkeypatch.setattr(environment, "MAX_READERS", 20)
+    monkeypatch.setattr(opening, "MAX_READERS", 20)
     return 20
 
 

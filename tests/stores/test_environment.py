@@ -20,7 +20,7 @@ import pytest
 import everview as ev
 from everview.errors import Damaged, DatabaseClosed, DatabaseError, WriteError
 from everview.stores import shared_store
-from everview.stores.embedded import EmbeddedStore, environment, registry, store
+from everview.stores.embedded import EmbeddedStore, environment, process_locks, registry, store
 from everview.stores.embedded.datafile import DataFile
 from tests.shards import new_shard
 
@@ -65,10 +65,10 @@ def test_who_closes_waits_for_a_sync_that_has_begun(tmp_path: Path) -> None:
         except WriteError as error:
             failed.append(error)
 
-    with environment._fork_lock:  # held, syncs can't go on
+    with process_locks.fork_lock:  # held, syncs can't go on
         syncing, closing = Thread(target=sync), Thread(target=db.close)
         syncing.start()
-        while region._unsynced_since is not None:
+        while region._sync_schedule.unsynced_since is not None:
             time.sleep(0.001)
         closing.start()
         closing.join(0.1)

@@ -17,7 +17,8 @@ from everview.errors import DataError, UnknownColumn
 from everview.intake import documents_to_arrow
 from everview.intake.documents import format_document, parse_document
 from everview.intake.explain import short_repr
-from everview.load.files import put_batches, read_json_lines
+from everview.load.files import put_batches
+from everview.load.json_lines import read_json_lines
 from everview.results.result import count_rows, count_unchanged
 
 # A key may begin with a minus sign.

@@ -35,11 +35,11 @@ _HIGH = np.uint64(32)
 _SHORT = 32  # bytes
 
 
-def binary_array(data: Any, offsets: npt.NDArray[Any]) -> pa.BinaryArray:
+def binary_array(value_bytes: Any, offsets: npt.NDArray[Any]) -> pa.BinaryArray:
     """A binary array over existing bytes."""
     check_size(int(offsets[-1]))
     offsets = np.ascontiguousarray(offsets, dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(value_bytes)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
@@ -123,15 +123,15 @@ def storage_dtype(arrow: pa.DataType) -> np.dtype[Any]:
 def array_of(arrow: pa.DataType, values: npt.NDArray[Any], valid: pa.Buffer | None) -> pa.Array:
     """The inverse of `values_of`."""
     if pa.types.is_boolean(arrow):
-        data = aligned(np.packbits(values, bitorder="little"))
+        value_buffer = aligned(np.packbits(values, bitorder="little"))
     elif pa.types.is_decimal(arrow) and values.dtype.itemsize == 8:
-        data = pa.allocate_buffer(16 * len(values))
-        halves = np.frombuffer(data, np.int64).reshape(-1, 2)
+        value_buffer = pa.allocate_buffer(16 * len(values))
+        halves = np.frombuffer(value_buffer, np.int64).reshape(-1, 2)
         halves[:, 0] = values
         np.right_shift(values, 63, out=halves[:, 1])
     else:
-        data = aligned(values)
-    return pa.Array.from_buffers(arrow, len(values), [valid, data])
+        value_buffer = aligned(values)
+    return pa.Array.from_buffers(arrow, len(values), [valid, value_buffer])
 
 
 def aligned(values: npt.NDArray[Any]) -> pa.Buffer:
@@ -141,19 +141,19 @@ def aligned(values: npt.NDArray[Any]) -> pa.Buffer:
     return buffer
 
 
-def gather(data: Any, starts: Ints, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def gather(buffer: Any, starts: Ints, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Values of `dtype` read at arbitrary byte positions."""
     if len(starts) == 0:
         return np.zeros(0, dtype)
-    room = len(data) - dtype.itemsize + 1
-    window = np.ndarray((room,), f"V{dtype.itemsize}", data, strides=(1,))
+    room = len(buffer) - dtype.itemsize + 1
+    window = np.ndarray((room,), f"V{dtype.itemsize}", buffer, strides=(1,))
     values = window[starts]
     return values.view(dtype.base).reshape(len(starts), *dtype.shape)
 
 
-def word_sums(data: Any, starts: Ints) -> Words:
+def word_sums(pieces: Any, starts: Ints) -> Words:
     """Sums modulo 2^64 of the 8-byte words of each piece; pieces lie side by side from starts."""
-    words = np.frombuffer(data, np.uint64)
+    words = np.frombuffer(pieces, np.uint64)
     return np.add.reduceat(words, starts >> 3) if len(starts) else np.zeros(0, np.uint64)
 
 
@@ -162,9 +162,9 @@ def fold(sums: Words) -> npt.NDArray[np.uint32]:
     return ((sums * GOLDEN) >> _HIGH).astype(np.uint32)
 
 
-def word_sum(data: Any) -> int:
+def word_sum(piece: Any) -> int:
     """The sum modulo 2^64 of the 8-byte words of one piece."""
-    return int(np.add.reduce(np.frombuffer(data, np.uint64)))
+    return int(np.add.reduce(np.frombuffer(piece, np.uint64)))
 
 
 def fold_one(total: int) -> int:
@@ -179,8 +179,10 @@ def ascending(texts: pa.BinaryArray) -> Ints:
     width = int(offsets[1] - offsets[0]) if len(texts) else 0
     if not 0 < width <= _SHORT or np.any(np.diff(offsets) != width):
         return pc.array_sort_indices(texts).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
-    padded = np.zeros((len(texts), -(-width // 8) * 8), np.uint8)
-    padded[:, -width:] = data_of(texts)[offsets[0] : offsets[-1]].reshape(-1, width)
-    words = padded.view(">u8").astype(np.uint64).T
-    differing = [word for word in words if np.any(word != word[0])] or [words[0]]
-    return np.argsort(differing[0]) if len(differing) == 1 else np.lexsort(differing[::-1])
+    padded_texts = np.zeros((len(texts), -(-width // 8) * 8), np.uint8)
+    padded_texts[:, -width:] = data_of(texts)[offsets[0] : offsets[-1]].reshape(-1, width)
+    words = padded_texts.view(">u8").astype(np.uint64).T
+    differing_words = [word for word in words if np.any(word != word[0])] or [words[0]]
+    if len(differing_words) == 1:
+        return np.argsort(differing_words[0])
+    return np.lexsort(differing_words[::-1])

@@ -44,17 +44,17 @@ class GroupCodec:
         head = fixed_binary(bitmap, bitmap.shape[1])
         if not arrays:
             return head
-        filled = [
+        arrays_without_nulls = [
             self._without_nulls(c.name, a) for c, a in zip(self._columns, arrays, strict=True)
         ]
         return pc.binary_join_element_wise(
-            head, self._keys.encode(filled), pa.scalar(b"", pa.binary())
+            head, self._keys.encode(arrays_without_nulls), pa.scalar(b"", pa.binary())
         )
 
     def encode_plain(self, values: Sequence[Any]) -> bytes | None:
         """One key; None where its values aren't plainly of the columns' types."""
-        encoded = encode_key(self._columns, values)
-        return encoded and bytes(1 + (len(self._columns) + 7) // 8) + encoded
+        key = encode_key(self._columns, values)
+        return key and bytes(1 + (len(self._columns) + 7) // 8) + key
 
     def _without_nulls(self, name: str, array: pa.Array) -> pa.Array:
         if name in self._nested:

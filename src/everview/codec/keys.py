@@ -64,15 +64,15 @@ def regions_of(keys: pa.BinaryArray, regions: int) -> npt.NDArray[np.uint16]:
     lengths = np.diff(offsets)
     if len(lengths) and lengths.min() == lengths.max():
         width = int(lengths[0])
-        padded = np.zeros((len(lengths), -(-width // 8) * 8), np.uint8)
-        padded[:, :width] = data_of(keys)[offsets[0] : offsets[-1]].reshape(-1, width)
-        words: Words = padded.view("<u8")
+        padded_keys = np.zeros((len(lengths), -(-width // 8) * 8), np.uint8)
+        padded_keys[:, :width] = data_of(keys)[offsets[0] : offsets[-1]].reshape(-1, width)
+        words: Words = padded_keys.view("<u8")
         hashes: Words = (words * _multipliers(words.shape[1])).sum(axis=1, dtype=np.uint64)
     else:
         padding = zeros(-lengths % 8)
-        joined = pc.binary_join_element_wise(keys, padding, pa.scalar(b"", pa.binary()))
-        starts = offsets_of(joined).astype(np.int64) >> 3
-        words = data_of(joined)[: starts[-1] << 3].view("<u8")
+        padded_array = pc.binary_join_element_wise(keys, padding, pa.scalar(b"", pa.binary()))
+        starts = offsets_of(padded_array).astype(np.int64) >> 3
+        words = data_of(padded_array)[: starts[-1] << 3].view("<u8")
         places = np.arange(len(words)) - np.repeat(starts[:-1], np.diff(starts))
         factors = _multipliers(int(np.diff(starts).max(initial=0)))
         hashes = np.add.reduceat(words * factors[places], starts[:-1])
@@ -91,10 +91,10 @@ def region_of(key: bytes, regions: int) -> int:
 @lru_cache(16)
 def _multipliers(count: int) -> npt.NDArray[np.uint64]:
     """Odd numbers that look random: multiples of 2^64 / golden ratio, mixed (SplitMix64)."""
-    mixed = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31)) | np.uint64(1)
+    numbers = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31)) | np.uint64(1)
 
 
 def _encode_column(array: pa.Array) -> pa.BinaryArray:
@@ -119,9 +119,9 @@ def _ordered_bytes(array: pa.Array) -> Bytes:
     """Fixed-width values as big-endian unsigned integers in the same order, one row each."""
     if pa.types.is_decimal(array.type) and array.type.precision > 18:
         halves = values_of(array).view(np.uint64).reshape(-1, 2)
-        swapped = halves[:, ::-1].astype(">u8")
-        swapped[:, 0] ^= np.uint64(1 << 63)
-        return _rows(swapped, 16)
+        big_endian = halves[:, ::-1].astype(">u8")
+        big_endian[:, 0] ^= np.uint64(1 << 63)
+        return _rows(big_endian, 16)
     values = values_of(array)
     width = values.dtype.itemsize
     unsigned = np.dtype(f"u{width}")
@@ -130,22 +130,22 @@ def _ordered_bytes(array: pa.Array) -> Bytes:
         values[np.isnan(values)] = np.nan
         bits = values.view(unsigned)
         sign = unsigned.type(1 << (8 * width - 1))
-        ordered: npt.NDArray[Any] = np.where(bits & sign, ~bits, bits | sign)
+        sortable: npt.NDArray[Any] = np.where(bits & sign, ~bits, bits | sign)
     elif values.dtype.kind == "i":
-        ordered = values.view(unsigned) ^ unsigned.type(1 << (8 * width - 1))
+        sortable = values.view(unsigned) ^ unsigned.type(1 << (8 * width - 1))
     else:
-        ordered = values
-    return _rows(ordered.astype(unsigned.newbyteorder(">")), width)
+        sortable = values
+    return _rows(sortable.astype(unsigned.newbyteorder(">")), width)
 
 
-def _values(ordered: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _values(key_bytes: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The inverse of `_ordered_bytes`."""
     if dtype.itemsize == 16:
-        halves = np.frombuffer(ordered, ">u8").reshape(-1, 2).astype("<u8")
+        halves = np.frombuffer(key_bytes, ">u8").reshape(-1, 2).astype("<u8")
         halves[:, 0] ^= np.uint64(1 << 63)
         return np.ascontiguousarray(halves[:, ::-1]).view(dtype).ravel()
     unsigned = np.dtype(f"u{dtype.itemsize}")
-    bits = np.frombuffer(ordered, unsigned.newbyteorder(">")).astype(unsigned)
+    bits = np.frombuffer(key_bytes, unsigned.newbyteorder(">")).astype(unsigned)
     sign = unsigned.type(1 << (8 * dtype.itemsize - 1))
     if dtype.kind == "f":
         bits = np.where(bits & sign, bits ^ sign, ~bits)

@@ -47,7 +47,7 @@ class Values(Protocol):
     def encode(self, array: pa.Array) -> pa.BinaryArray:
         """The bytes of every value, none of them NULL."""
 
-    def decode(self, encoded: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
+    def decode(self, value_bytes: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
         """The values, NULL where `valid` says so; raises nothing for bytes that `encode` gave."""
 
 
@@ -56,7 +56,7 @@ class Rows(Protocol):
 
     def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray: ...
 
-    def decode(self, data: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]: ...
+    def decode(self, row_bytes: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]: ...
 
 
 # Makes the codec of a struct's fields.
@@ -82,10 +82,10 @@ class _Texts:
         binary = array.cast(pa.binary())
         return binary.fill_null(b"") if binary.null_count else binary
 
-    def decode(self, encoded: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
-        offsets = pa.py_buffer(np.ascontiguousarray(offsets_of(encoded)))
-        buffers = [valid, offsets, encoded.buffers()[2]]
-        return pa.Array.from_buffers(self._arrow, len(encoded), buffers)
+    def decode(self, value_bytes: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
+        offsets = pa.py_buffer(np.ascontiguousarray(offsets_of(value_bytes)))
+        buffers = [valid, offsets, value_bytes.buffers()[2]]
+        return pa.Array.from_buffers(self._arrow, len(value_bytes), buffers)
 
 
 class _Structs:
@@ -97,10 +97,10 @@ class _Structs:
         fields = array.flatten()
         return self._rows.encode(pa.record_batch(fields, [str(i) for i in range(len(fields))]))
 
-    def decode(self, encoded: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
-        starts = offsets_of(encoded)[:-1].astype(np.int64)
-        fields = self._rows.decode(data_of(encoded), starts, range(self._arrow.num_fields))
-        return pa.Array.from_buffers(self._arrow, len(encoded), [valid], children=fields)
+    def decode(self, value_bytes: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
+        starts = offsets_of(value_bytes)[:-1].astype(np.int64)
+        fields = self._rows.decode(data_of(value_bytes), starts, range(self._arrow.num_fields))
+        return pa.Array.from_buffers(self._arrow, len(value_bytes), [valid], children=fields)
 
 
 class _Arrays:
@@ -111,10 +111,10 @@ class _Arrays:
     def encode(self, array: pa.Array) -> pa.BinaryArray:
         return self._items.encode(*items_of(array))
 
-    def decode(self, encoded: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
-        offsets, items = self._items.decode(encoded)
+    def decode(self, value_bytes: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
+        offsets, items = self._items.decode(value_bytes)
         return pa.Array.from_buffers(
-            self._arrow, len(encoded), [valid, pa.py_buffer(offsets)], children=[items]
+            self._arrow, len(value_bytes), [valid, pa.py_buffer(offsets)], children=[items]
         )
 
 
@@ -129,25 +129,25 @@ class _Maps:
     def encode(self, array: pa.MapArray) -> pa.BinaryArray:
         """Entries are in the order of their keys, and with equal keys in that of their bytes."""
         offsets, entries = items_of(array)
-        encoded = self._entries.encode(entries)
+        entry_bytes = self._entries.encode(entries)
         sort_columns = {
             "map": np.repeat(np.arange(len(array)), np.diff(offsets)),
             "key": key_bytes(entries.field(0), self._rows_of),
-            "entry": encoded,
+            "entry": entry_bytes,
         }
         order = pc.sort_indices(
             pa.table(sort_columns), [(name, "ascending") for name in sort_columns]
         )
-        return _lists(offsets, valid_of(entries), encoded.take(order))
+        return _lists(offsets, valid_of(entries), entry_bytes.take(order))
 
-    def decode(self, encoded: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
-        offsets, entries = self._items.decode(encoded)
+    def decode(self, value_bytes: pa.BinaryArray, valid: pa.Buffer | None) -> pa.Array:
+        offsets, entries = self._items.decode(value_bytes)
         entry_type = self._arrow.field(0).type
         entries = pa.Array.from_buffers(
             entry_type, len(entries), [None], children=entries.flatten()
         )
         return pa.Array.from_buffers(
-            self._arrow, len(encoded), [valid, pa.py_buffer(offsets)], children=[entries]
+            self._arrow, len(value_bytes), [valid, pa.py_buffer(offsets)], children=[entries]
         )
 
 
@@ -166,23 +166,23 @@ class _Items:
         bytes_ = binary_array(values, offsets * values.dtype.itemsize)
         return _join(offsets, valid_of(items), bytes_)
 
-    def decode(self, encoded: pa.BinaryArray) -> tuple[Any, pa.Array]:
+    def decode(self, list_bytes: pa.BinaryArray) -> tuple[Any, pa.Array]:
         """Where each list begins among all items, and the items."""
-        if len(encoded) == 0:
+        if len(list_bytes) == 0:
             return np.zeros(1, np.int32), pa.array([], self._arrow)
-        data, borders = data_of(encoded), offsets_of(encoded).astype(np.int64)
-        counts = gather(data, borders[:-1], _COUNT).astype(np.int64)
+        buffer, borders = data_of(list_bytes), offsets_of(list_bytes).astype(np.int64)
+        counts = gather(buffer, borders[:-1], _COUNT).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         nulls_at = borders[:-1] + _COUNT.itemsize
         values_at = nulls_at + counts
-        nulls = _between(data, nulls_at, values_at)[0].view(np.bool_)
+        nulls = _between(buffer, nulls_at, values_at)[0].view(np.bool_)
         valid = aligned(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
         if self._variable is None:
-            values, _ = _between(data, values_at, borders[1:])
+            values, _ = _between(buffer, values_at, borders[1:])
             return offsets, array_of(self._arrow, values.view(storage_dtype(self._arrow)), valid)
         bytes_at = values_at + counts * _COUNT.itemsize
-        ends = _between(data, values_at, bytes_at)[0].view(_COUNT)
-        values, starts = _between(data, bytes_at, borders[1:])
+        ends = _between(buffer, values_at, bytes_at)[0].view(_COUNT)
+        values, starts = _between(buffer, bytes_at, borders[1:])
         places = np.concatenate([[0], ends + np.repeat(starts, counts)])
         return offsets, self._variable.decode(binary_array(values, places), valid)
 
@@ -237,11 +237,11 @@ def normal(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(arrow, len(array), buffers, children=[normal(items)])
 
 
-def _between(data: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
+def _between(buffer: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
     """The bytes from each start to its end, side by side, and where each begins there."""
     borders = np.empty(2 * len(starts) + 1, np.int64)
     borders[:-1:2], borders[1::2], borders[-1] = starts, ends, ends[-1]
-    pieces = binary_array(data, borders)
+    pieces = binary_array(buffer, borders)
     wanted_pieces = pieces.take(pa.array(np.arange(0, len(pieces), 2, dtype=np.int32)))
     offsets = offsets_of(wanted_pieces).astype(np.int64)
     return data_of(wanted_pieces)[: offsets[-1]], offsets[:-1]

@@ -67,8 +67,8 @@ class PointDecoder:
         codes = (_CODES.get(storage_dtype(columns[i].type).str[1:], "16s") for i in plain)
         begin = HEADER if self._kind else 0
         self._bitmap = slice(begin, begin + (len(columns) + 7) // 8)
-        self._fixed = struct.Struct(f"<{''.join(codes)}{'I' * len(variable)}")
-        self._strings = self._bitmap.stop + self._fixed.size
+        self._fixed_part = struct.Struct(f"<{''.join(codes)}{'I' * len(variable)}")
+        self._strings = self._bitmap.stop + self._fixed_part.size
         self._to_python = [_converter(column.type) for column in columns]
 
     def decode(self, row: bytes, positions: Sequence[int]) -> dict[str, Any]:
@@ -78,15 +78,15 @@ class PointDecoder:
                 raise Damaged(f"a row has an unknown header {row[:4].hex()}")
             check_row(row)
         nulls = int.from_bytes(row[self._bitmap], "little")
-        fixed = self._fixed.unpack_from(row, self._bitmap.stop)
-        ends = (0, *fixed[len(self._values) :])
+        fixed_values = self._fixed_part.unpack_from(row, self._bitmap.stop)
+        ends = (0, *fixed_values[len(self._values) :])
         values: dict[str, Any] = {}
         for i in positions:
             value: Any = None
             if not nulls >> i & 1:
                 place = self._ends.get(i)
                 if place is None:
-                    value = fixed[self._values[i]]
+                    value = fixed_values[self._values[i]]
                 else:
                     value = row[self._strings + ends[place] : self._strings + ends[place + 1]]
                 try:

@@ -76,51 +76,52 @@ class RowCodec:
         )
 
     def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """Rows of the batch, still without versions and checksums (see `Encoded`)."""
+        """Rows of the batch, still without versions and checksums (see `EncodedRows`)."""
         count = batch.num_rows
-        fixed = np.zeros(count, self.dtype)
-        self._begin(fixed)
+        fixed_parts = np.zeros(count, self.dtype)
+        self._begin(fixed_parts)
         end = np.zeros(count, np.int64)
         strings: list[pa.BinaryArray] = []
         for i in range(len(self.columns)):
             array = batch.column(i)
             if array.null_count:
-                fixed["nulls"][:, i >> 3] |= (~valid_of(array)).view(np.uint8) << np.uint8(i & 7)
+                nulls = (~valid_of(array)).view(np.uint8)
+                fixed_parts["nulls"][:, i >> 3] |= nulls << np.uint8(i & 7)
             if i in self.variable:
-                encoded = self.variable[i].encode(array)
-                end += np.diff(offsets_of(encoded))
-                fixed["ends"][:, len(strings)] = end
-                strings.append(encoded)
+                value_bytes = self.variable[i].encode(array)
+                end += np.diff(offsets_of(value_bytes))
+                fixed_parts["ends"][:, len(strings)] = end
+                strings.append(value_bytes)
             else:
-                fixed[f"c{i}"] = values_of(array)
+                fixed_parts[f"c{i}"] = values_of(array)
         padding = -(self.dtype.itemsize + end) % self.multiple
         check_size(int(self.dtype.itemsize * count + end.sum() + padding.sum()))
-        parts = [fixed_binary(fixed, self.dtype.itemsize), *strings, zeros(padding)]
+        parts = [fixed_binary(fixed_parts, self.dtype.itemsize), *strings, zeros(padding)]
         return pc.binary_join_element_wise(*parts, _EMPTY)
 
     def decode(
-        self, data: Any, starts: Ints, columns: Sequence[int], checked: bool = False
+        self, row_bytes: Any, starts: Ints, columns: Sequence[int], checked: bool = False
     ) -> list[pa.Array]:
-        """The chosen columns of the rows at `starts` in `data`, in ascending places.
+        """The chosen columns of the rows at `starts` in `row_bytes`, in ascending places.
 
-        Unless `checked` by an enclosing checksum, the rows must fill `data` side by side, and
+        Unless `checked` by an enclosing checksum, the rows must fill `row_bytes` side by side, and
         each is held against its own. Raises `Damaged` for the first row that fails.
         """
-        self._verify(data, starts, checked)
-        return self.read(data, starts, columns)
+        self._verify(row_bytes, starts, checked)
+        return self.read(row_bytes, starts, columns)
 
-    def read(self, data: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]:
+    def read(self, row_bytes: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]:
         """As `decode`, of rows that are known to be right and of this version."""
         if len(starts) == 0:
             return [pa.array([], self.columns[i].type) for i in columns]
-        check_size(len(data))
+        check_size(len(row_bytes))
         plain = [i for i in columns if i not in self.variable]
-        fields = self._fields(data, starts, ["nulls", "ends", *(f"c{i}" for i in plain)])
+        fields = self._fields(row_bytes, starts, ["nulls", "ends", *(f"c{i}" for i in plain)])
         nulls = fields["nulls"]
         some_null = np.bitwise_or.reduce(nulls, axis=0)
         pieces = None
         if len(plain) < len(columns):
-            pieces = self._pieces(data, starts, fields["ends"])
+            pieces = self._pieces(row_bytes, starts, fields["ends"])
         arrays = []
         for i in columns:
             null = some_null[i >> 3] >> (i & 7) & 1
@@ -131,34 +132,34 @@ class RowCodec:
                 arrays.append(array_of(self.columns[i].type, fields[f"c{i}"], valid))
         return arrays
 
-    def _fields(self, data: Any, starts: Ints, names: list[str]) -> Any:
+    def _fields(self, row_bytes: Any, starts: Ints, names: list[str]) -> Any:
         """Fields of the rows by name: few are read each by itself, many with the whole row."""
         if len(names) > 7:
-            return gather(data, starts, self.dtype)
+            return gather(row_bytes, starts, self.dtype)
         places = {name: self.dtype.fields[name] for name in names}  # type: ignore[index]
-        return {name: gather(data, starts + at[1], at[0]) for name, at in places.items()}
+        return {name: gather(row_bytes, starts + at[1], at[0]) for name, at in places.items()}
 
-    def _pieces(self, data: Any, starts: Ints, ends: npt.NDArray[np.uint32]) -> pa.BinaryArray:
+    def _pieces(self, row_bytes: Any, starts: Ints, ends: npt.NDArray[np.uint32]) -> pa.BinaryArray:
         """The variable values of every row and, after each row's, the gap before the next row's.
 
-        Rows ascend in `data`, so values and gaps are one binary array without copying.
+        Rows ascend in `row_bytes`, so values and gaps are one binary array without copying.
         """
         borders = np.empty((len(starts), len(self.variable) + 1), np.int32)
         base = starts + self.dtype.itemsize
         borders[:, 0] = base
         np.add(base[:, None], ends, out=borders[:, 1:], casting="unsafe")
-        return binary_array(data, np.append(borders.ravel(), borders[-1:, -1:]))
+        return binary_array(row_bytes, np.append(borders.ravel(), borders[-1:, -1:]))
 
     def _values(self, pieces: pa.BinaryArray, i: int, valid: pa.Buffer | None) -> pa.Array:
         first, every = list(self.variable).index(i), len(self.variable) + 1
         places = np.arange(first, len(pieces), every, dtype=np.int32)
         return self.variable[i].decode(pieces.take(pa.array(places)), valid)
 
-    def _begin(self, fixed: npt.NDArray[Any]) -> None:
-        fixed["head"] = self._head
+    def _begin(self, fixed_parts: npt.NDArray[Any]) -> None:
+        fixed_parts["head"] = self._head
 
-    def _verify(self, data: Any, starts: Ints, checked: bool) -> None:
-        heads = heads_of(data, starts)
+    def _verify(self, row_bytes: Any, starts: Ints, checked: bool) -> None:
+        heads = heads_of(row_bytes, starts)
         foreign = kinds_of(heads) != self._head
         if foreign.any():
             head = int(heads[np.argmax(foreign)])
@@ -167,7 +168,7 @@ class RowCodec:
                 f"expected {ROW_FORMAT} and {self.version}"
             )
         if not checked:
-            check_sums(data, starts, heads)
+            check_sums(row_bytes, starts, heads)
 
 
 class BareCodec(RowCodec):
@@ -180,21 +181,21 @@ class BareCodec(RowCodec):
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__(columns, 1)
 
-    def _begin(self, fixed: npt.NDArray[Any]) -> None:
+    def _begin(self, fixed_parts: npt.NDArray[Any]) -> None:
         pass
 
-    def _verify(self, data: Any, starts: Ints, checked: bool) -> None:
+    def _verify(self, row_bytes: Any, starts: Ints, checked: bool) -> None:
         pass
 
 
-class Encoded:
+class EncodedRows:
     """Encoded rows that wait for their versions; they may be stamped again."""
 
     def __init__(self, rows: pa.BinaryArray) -> None:
         self.rows = rows
         self.offsets = offsets_of(rows).astype(np.int64)
-        self.data = data_of(rows)[: self.offsets[-1]]
-        self._sums = word_sums(self.data, self.offsets[:-1])
+        self.row_bytes = data_of(rows)[: self.offsets[-1]]
+        self._sums = word_sums(self.row_bytes, self.offsets[:-1])
 
     @property
     def lengths(self) -> npt.NDArray[np.uint32]:
@@ -202,11 +203,11 @@ class Encoded:
 
     def bytes(self, start: int, stop: int) -> memoryview:
         """Rows start to stop, side by side."""
-        return self.data[self.offsets[start] : self.offsets[stop]].data
+        return self.row_bytes[self.offsets[start] : self.offsets[stop]].data
 
-    def choose(self, places: Ints) -> Encoded:
+    def choose(self, places: Ints) -> EncodedRows:
         """Some of the rows, in the order of the places."""
-        return Encoded(unstamped(self.rows.take(pa.array(places))))
+        return EncodedRows(without_stamps(self.rows.take(pa.array(places))))
 
     def checksums(self, places: Ints, versions: Words) -> npt.NDArray[np.uint32]:
         """The checksums that rows would have with these versions."""
@@ -215,30 +216,30 @@ class Encoded:
     def stamp(self, first: int) -> None:
         """Give the rows versions first, first + 1, ... and their checksums."""
         versions = np.arange(first, first + len(self.rows), dtype=np.uint64)
-        words = self.data.view(np.uint64)
+        words = self.row_bytes.view(np.uint64)
         heads = self.offsets[:-1] >> 3
         words[heads + 1] = versions
         checksums = fold(self._sums + versions).astype(np.uint64)
         words[heads] = words[heads] & _KIND | checksums << _HIGH
 
 
-def unstamped(rows: pa.BinaryArray) -> pa.BinaryArray:
+def without_stamps(rows: pa.BinaryArray) -> pa.BinaryArray:
     """The rows without versions and checksums: equal bytes are equal values of one kind."""
     offsets = offsets_of(rows).astype(np.int64)
-    data = data_of(rows)[offsets[0] : offsets[-1]].copy()
-    words, heads = data.view(np.uint64), (offsets[:-1] - offsets[0]) >> 3
+    row_bytes = data_of(rows)[offsets[0] : offsets[-1]].copy()
+    words, heads = row_bytes.view(np.uint64), (offsets[:-1] - offsets[0]) >> 3
     words[heads] &= _KIND
     words[heads + 1] = 0
-    return binary_array(data, offsets - offsets[0])
+    return binary_array(row_bytes, offsets - offsets[0])
 
 
 def join(rows: list[bytes]) -> tuple[Bytes, Ints]:
     """Rows side by side, and where each starts."""
-    joined = pa.array(rows, pa.binary())
-    if isinstance(joined, pa.ChunkedArray):
-        check_size(joined.nbytes)
-    offsets = offsets_of(joined).astype(np.int64)
-    return data_of(joined)[: offsets[-1]], offsets[:-1]
+    row_array = pa.array(rows, pa.binary())
+    if isinstance(row_array, pa.ChunkedArray):
+        check_size(row_array.nbytes)
+    offsets = offsets_of(row_array).astype(np.int64)
+    return data_of(row_array)[: offsets[-1]], offsets[:-1]
 
 
 def codec_of(arrow: pa.DataType) -> Values:
@@ -251,20 +252,20 @@ def map_keys(keys: pa.Array) -> pa.BinaryArray:
     return key_bytes(keys, BareCodec)
 
 
-def heads_of(data: Any, starts: Ints) -> Words:
+def heads_of(row_bytes: Any, starts: Ints) -> Words:
     """The first 8 bytes of each row: its kind and its checksum."""
-    return _words_at(data, starts, 0)
+    return _words_at(row_bytes, starts, 0)
 
 
-def versions_in(data: Any, starts: Ints) -> Words:
+def versions_in(row_bytes: Any, starts: Ints) -> Words:
     """The version of each row."""
-    return _words_at(data, starts, 1)
+    return _words_at(row_bytes, starts, 1)
 
 
-def _words_at(data: Any, starts: Ints, offset: int) -> Words:
+def _words_at(row_bytes: Any, starts: Ints, offset: int) -> Words:
     if len(starts) == 0:
         return np.zeros(0, np.uint64)
-    return np.frombuffer(data, np.uint64).take((starts >> 3) + offset)
+    return np.frombuffer(row_bytes, np.uint64).take((starts >> 3) + offset)
 
 
 def kinds_of(heads: Words) -> Words:
@@ -272,13 +273,14 @@ def kinds_of(heads: Words) -> Words:
     return heads & _KIND
 
 
-def check_sums(data: Any, starts: Ints, heads: Words) -> None:
-    """Compare rows that fill `data` side by side with their checksums; raises `Damaged`.
+def check_sums(row_bytes: Any, starts: Ints, heads: Words) -> None:
+    """Compare rows that fill `row_bytes` side by side with their checksums; raises `Damaged`.
 
     A checksum covers the row's kind, so this works for rows of any version.
     """
     checksums = heads >> _HIGH
-    differs = fold(word_sums(data, starts) - (checksums << _HIGH)) != checksums.astype(np.uint32)
+    sums = word_sums(row_bytes, starts) - (checksums << _HIGH)
+    differs = fold(sums) != checksums.astype(np.uint32)
     if differs.any():
         raise Damaged(f"{int(differs.sum())} of {len(starts)} rows fail their checksum")
 

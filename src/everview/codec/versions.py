@@ -18,14 +18,14 @@ from everview.codec.buffers import Ints, Words, data_of, offsets_of
 from everview.codec.point import PointDecoder, check_row
 from everview.codec.rows import (
     ROW_FORMAT,
-    Encoded,
+    EncodedRows,
     RowCodec,
     body,
     check_sums,
     heads_of,
     kinds_of,
-    unstamped,
     versions_in,
+    without_stamps,
 )
 from everview.errors import Damaged
 from everview.schema import Column
@@ -59,34 +59,37 @@ class TableCodec:
         return self._newest.encode(batch)
 
     def decode(
-        self, data: Any, starts: Ints, columns: Sequence[int], checked: bool = False
+        self, row_bytes: Any, starts: Ints, columns: Sequence[int], checked: bool = False
     ) -> list[pa.Array]:
         """As `RowCodec.decode`."""
         if len(starts) == 0:
-            return self._newest.read(data, starts, columns)
-        heads = heads_of(data, starts)
+            return self._newest.read(row_bytes, starts, columns)
+        heads = heads_of(row_bytes, starts)
         if not checked:
-            check_sums(data, starts, heads)
+            check_sums(row_bytes, starts, heads)
         kinds = kinds_of(heads)
         if (kinds == kinds[0]).all():
-            return self._read(int(kinds[0]), data, starts, columns)
-        return self._read_each(kinds, data, starts, columns)
+            return self._read(int(kinds[0]), row_bytes, starts, columns)
+        return self._read_each(kinds, row_bytes, starts, columns)
 
     def _read_each(
-        self, kinds: Words, data: Any, starts: Ints, columns: Sequence[int]
+        self, kinds: Words, row_bytes: Any, starts: Ints, columns: Sequence[int]
     ) -> list[pa.Array]:
         """Rows of several versions, read one version after the other and put in order again."""
         places, parts = [], []
         for kind in np.unique(kinds):
             places.append(np.flatnonzero(kinds == kind))
-            parts.append(self._read(int(kind), data, starts[places[-1]], columns))
+            parts.append(self._read(int(kind), row_bytes, starts[places[-1]], columns))
         inverse = pa.array(np.argsort(np.concatenate(places)))
         return [pa.concat_arrays(arrays).take(inverse) for arrays in zip(*parts, strict=True)]
 
-    def _read(self, kind: int, data: Any, starts: Ints, columns: Sequence[int]) -> list[pa.Array]:
+    def _read(
+        self, kind: int, row_bytes: Any, starts: Ints, columns: Sequence[int]
+    ) -> list[pa.Array]:
         codec = self._codec(kind)
         stored_columns = [i for i in columns if i < len(codec.columns)]
-        arrays = dict(zip(stored_columns, codec.read(data, starts, stored_columns), strict=True))
+        stored_arrays = codec.read(row_bytes, starts, stored_columns)
+        arrays = dict(zip(stored_columns, stored_arrays, strict=True))
         return [
             arrays[i] if i in arrays else pa.nulls(len(starts), self.columns[i].type)
             for i in columns
@@ -113,9 +116,9 @@ class TableCodec:
         values = self._points[kind].decode(row, [i for i in columns if i < width])
         return {name: values.get(name) for name in (self.columns[i].name for i in columns)}
 
-    def check(self, data: Any, starts: Ints) -> None:
-        """Compare rows that fill `data` side by side with their checksums; raises `Damaged`."""
-        check_sums(data, starts, heads_of(data, starts))
+    def check(self, row_bytes: Any, starts: Ints) -> None:
+        """Compare rows that lie side by side with their checksums; raises `Damaged`."""
+        check_sums(row_bytes, starts, heads_of(row_bytes, starts))
 
     def are_equal(self, a: bytes, b: bytes) -> bool:
         """Whether two rows have equal values, of whatever versions they are."""
@@ -125,7 +128,7 @@ class TableCodec:
         arrays = pa.array([a], pa.binary()), pa.array([b], pa.binary())
         return bool(self._equal_values(*arrays, newest)[0])
 
-    def equal_rows(self, stored_rows: list[bytes], rows: Encoded) -> npt.NDArray[np.bool_]:
+    def equal_rows(self, stored_rows: list[bytes], rows: EncodedRows) -> npt.NDArray[np.bool_]:
         """Where `rows`, of this version, have the values of the stored rows, of any version.
 
         b"" stands for no row, which equals none. A stored row that equals has the right checksum.
@@ -143,13 +146,13 @@ class TableCodec:
                 row if length else b"" for row, length in zip(stored_rows, lengths, strict=True)
             ]
         stored_array = pa.array(stored_rows, pa.binary())
-        data, starts = data_of(stored_array), offsets_of(stored_array)[:-1].astype(np.int64)
+        row_bytes, starts = data_of(stored_array), offsets_of(stored_array)[:-1].astype(np.int64)
         places = np.flatnonzero(lengths)
         starts = starts[places]
-        heads = heads_of(data, starts)
+        heads = heads_of(row_bytes, starts)
         kinds = kinds_of(heads)
         is_own_version = kinds == _kind(self.version)
-        checksums = rows.checksums(places, versions_in(data, starts))
+        checksums = rows.checksums(places, versions_in(row_bytes, starts))
         equal = np.zeros(len(stored_rows), np.bool_)
         for is_candidate in (
             is_own_version & (heads >> np.uint64(32) == checksums),
@@ -185,10 +188,10 @@ class TableCodec:
 
     def _as_newest(self, rows: pa.BinaryArray) -> pa.BinaryArray:
         """The rows as rows of this schema version, without versions and checksums."""
-        data, starts = data_of(rows), offsets_of(rows)[:-1].astype(np.int64)
-        if (kinds_of(heads_of(data, starts)) == _kind(self.version)).all():
-            return unstamped(rows)
-        arrays = self.decode(data, starts, range(len(self.columns)), checked=True)
+        row_bytes, starts = data_of(rows), offsets_of(rows)[:-1].astype(np.int64)
+        if (kinds_of(heads_of(row_bytes, starts)) == _kind(self.version)).all():
+            return without_stamps(rows)
+        arrays = self.decode(row_bytes, starts, range(len(self.columns)), checked=True)
         names = [column.name for column in self.columns]
         return self.encode(pa.RecordBatch.from_arrays(arrays, names))
 

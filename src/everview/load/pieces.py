@@ -20,19 +20,11 @@ import pyarrow.csv as arrow_csv
 from everview.errors import DataError
 from everview.intake import documents_to_arrow, rows_to_arrow, text_to_arrow
 from everview.intake.documents import format_document
-from everview.load.files import (
-    JSON_BATCH,
-    SUFFIXES,
-    Batches,
-    check_names,
-    count_fields,
-    csv_columns,
-    csv_conversion,
-    json_object,
-    open_parquet,
-    open_stream,
-    parquet_errors,
-)
+from everview.load.csv_files import count_fields, csv_columns, csv_conversion
+from everview.load.formats import SUFFIXES
+from everview.load.json_lines import JSON_BATCH, json_object
+from everview.load.parquet_files import open_parquet, parquet_errors
+from everview.load.reading import Batches, check_names, open_stream
 from everview.load.reject import Piece, Rejects, fitting_rows
 from everview.results.result import values_of
 from everview.schema import TableSchema

@@ -37,15 +37,9 @@ from everview.spark.trees import (
     type_of,
     value,
 )
-from everview.sql.catalyst.aggregates import (
-    by,
-    check_exact,
-    over_rows,
-    respelled,
-    several,
-    struct_of,
-)
+from everview.sql.catalyst.aggregate_trees import by, over_rows, respelled, several, struct_of
 from everview.sql.catalyst.building import only, project, same_bits, unused
+from everview.sql.catalyst.calls import check_exact
 from everview.sql.catalyst.expressions import Expressions
 from everview.sql.catalyst.scalars import attached
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from everview.catalog import LEASE, LeaseRecord
 from everview.errors import Damaged, StoreFull, Superseded
 from everview.stores.base import LOADS, RUN, WORK, Leases
-from everview.stores.embedded.environment import too_many_files
+from everview.stores.embedded.lmdb_errors import too_many_files
 
 if TYPE_CHECKING:
     from everview.stores.embedded.catalog import EmbeddedCatalog

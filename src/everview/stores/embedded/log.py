@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from everview.codec import TableCodec
 from everview.codec.buffers import Ints, fold, fold_one, gather, word_sum, word_sums
-from everview.codec.rows import Encoded
+from everview.codec.rows import EncodedRows
 from everview.errors import Damaged
 
 LOG_FORMAT = 1
@@ -54,7 +54,7 @@ def append(
     schema_version: int,
     first: int,
     before: Sequence[bytes],
-    after: Encoded | None,
+    after: EncodedRows | None,
 ) -> None:
     """Append changes with sequences first, first + 1, ...
 

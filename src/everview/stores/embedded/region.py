@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from everview.codec.point import encode_key
-from everview.codec.rows import Encoded, join
+from everview.codec.rows import EncodedRows, join
 from everview.errors import AppendOnly, Damaged, LogError, LogTrimmed, UnknownConsumer, WriteError
 from everview.stores.base import LogRange, Write
 from everview.stores.embedded import log
@@ -45,7 +45,7 @@ class Part:
 
     op: str
     region: int
-    pieces: list[tuple[list[bytes], Encoded | None]]
+    pieces: list[tuple[list[bytes], EncodedRows | None]]
 
 
 class Region:
@@ -107,8 +107,8 @@ class Region:
             )
 
     def _without_equal(
-        self, keys: list[bytes], before: list[bytes], after: Encoded
-    ) -> tuple[list[bytes], list[bytes], Encoded, list[bytes]]:
+        self, keys: list[bytes], before: list[bytes], after: EncodedRows
+    ) -> tuple[list[bytes], list[bytes], EncodedRows, list[bytes]]:
         """The keys and rows that are left to put, and the stored rows that equal theirs.
 
         Equal rows need no other check: with its checksum, such a row has the key it is under.
@@ -135,7 +135,7 @@ class Region:
         first: int,
         keys: list[bytes],
         before: list[bytes],
-        after: Encoded | None,
+        after: EncodedRows | None,
     ) -> None:
         """Write rows, or delete them, and their changes, which have sequences first, ..."""
         if after is None:
@@ -156,7 +156,7 @@ class Region:
             "keys; for rows that change, create a table without append_only and copy them there"
         )
 
-    def _decode_after(self, count: int, after: Encoded | None) -> pa.StructArray:
+    def _decode_after(self, count: int, after: EncodedRows | None) -> pa.StructArray:
         return self._decode([b""] * count if after is None else after.rows.to_pylist())
 
     def _decode(self, images: list[bytes]) -> pa.StructArray:

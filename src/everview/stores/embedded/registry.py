@@ -15,9 +15,10 @@ from contextlib import suppress
 from math import inf
 
 from everview.errors import DatabaseError, WriteError
-from everview.stores.embedded import environment as environments
-from everview.stores.embedded.environment import FILES, Environment
+from everview.stores.embedded import process_locks, syncing
+from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.files import Home
+from everview.stores.embedded.lmdb_errors import FILES
 
 # with more environments than this, maps begin small, or they would fill the address space
 MANY_MAPS = 1000
@@ -164,7 +165,7 @@ class _Syncer:
 
     def _run(self) -> None:
         while self._wake.wait():
-            time.sleep(environments.SYNC_SECONDS)
+            time.sleep(syncing.SYNC_SECONDS)
             self._wake.clear()
             if not registry.sync(time.monotonic()):
                 self._wake.set()
@@ -172,7 +173,7 @@ class _Syncer:
 
 def _forget_parent() -> None:
     global _syncer
-    environments.forget_locks()
+    process_locks.forget_locks()
     registry.after_fork()
     _syncer = _Syncer()
 

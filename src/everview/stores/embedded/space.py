@@ -23,8 +23,9 @@ import numpy as np
 from everview.codec.buffers import Ints
 from everview.errors import DatabaseError
 from everview.stores.base import Space
-from everview.stores.embedded.environment import Environment, sync_file
+from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.pages import Pages, pages_of
+from everview.stores.embedded.syncing import sync_file
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _TURN_SECONDS = 0.05  # for which writers wait

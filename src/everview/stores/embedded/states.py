@@ -20,10 +20,10 @@ import lmdb
 from everview.catalog import UNSYNCED, Unsynced
 from everview.errors import EverviewError, StoreFull, WriteError
 from everview.stores.base import WORK, States
-from everview.stores.embedded.environment import SYNC_FAILED, sync_file
 from everview.stores.embedded.lease import locked
 from everview.stores.embedded.registry import registry
 from everview.stores.embedded.shard import DATABASES, EmbeddedShard, lock_of
+from everview.stores.embedded.syncing import SYNC_FAILED, sync_file
 
 if TYPE_CHECKING:
     from everview.stores.embedded.store import EmbeddedStore

@@ -44,7 +44,7 @@ from everview.stores.base import (
 )
 from everview.stores.embedded import catalog, compaction, files
 from everview.stores.embedded.catalog import EmbeddedCatalog
-from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, SYNC_FAILED, Environment
+from everview.stores.embedded.environment import DURABILITIES, MAP_SIZE, Environment
 from everview.stores.embedded.files import Home
 from everview.stores.embedded.layout import Layout
 from everview.stores.embedded.lease import EmbeddedLeases
@@ -55,6 +55,7 @@ from everview.stores.embedded.region import DATABASES, Part, Region
 from everview.stores.embedded.registry import registry
 from everview.stores.embedded.snapshot import EmbeddedSnapshot
 from everview.stores.embedded.states import EmbeddedStates
+from everview.stores.embedded.syncing import SYNC_FAILED
 from everview.stores.embedded.writer import Test, Writer, split_keys, split_rows
 
 SCHEME = "embedded"

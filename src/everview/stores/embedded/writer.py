@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from everview.codec.buffers import Ints, one_batch
 from everview.codec.keys import regions_of
-from everview.codec.rows import Encoded
+from everview.codec.rows import EncodedRows
 from everview.errors import PartialWrite
 from everview.stores.base import DELETE, PUT, Observer, Write, WriteReport
 from everview.stores.embedded.layout import Layout
@@ -45,7 +45,7 @@ def split_rows(layout: Layout, rows: pa.Table) -> list[Part]:
         for number, members in _by_region(layout, chunk):
             stored_keys, order = layout.stored_keys(chunk.take(pa.array(members)))
             part = parts.setdefault(number, Part(PUT, number, []))
-            part.pieces.append((stored_keys, Encoded(encoded.take(pa.array(members[order])))))
+            part.pieces.append((stored_keys, EncodedRows(encoded.take(pa.array(members[order])))))
     return [parts[number] for number in sorted(parts)]
 
 
