@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, settings
 
 import everview as ev
 from everview.engines.engine import Engine, start
-from everview.programs import direct
+from everview.programs import direct, streamed
 from everview.programs.direct import DIRECT, DIRECT_CHANGES, is_small
+from everview.programs.step import Step
 
 from .proofs import Prove, proof_recorded, show_proofs
 
@@ -55,7 +56,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     share = (
         item.config.getoption("--direct") if is_fixed is None else float(is_fixed.name == "direct")
     )
-    direct.is_small = lambda step: chance.random() < share and is_small(step)  # type: ignore[assignment]
+
+    def is_small_by_chance(step: Step, most: int | None = None) -> bool:
+        return chance.random() < share and is_small(step, most)
+
+    direct.is_small = streamed.is_small = is_small_by_chance
     os.environ[DIRECT] = str(DIRECT_CHANGES if chance.random() < share else 0)
 
 

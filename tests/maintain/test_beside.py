@@ -17,7 +17,7 @@ from everview.catalog import LOAD, PACE, VIEWS, LoadRecord
 from everview.catalog.loads import CATCHING_UP, LOADING, READY
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, ViewNotFound
-from everview.maintain import epochs, joining, loader, waiting
+from everview.maintain import beside, epochs, joining, loader, waiting
 from everview.maintain.cut import cut
 from everview.maintain.run import maintain
 from everview.maintain.views import maintenance_paused
@@ -39,6 +39,7 @@ RANKS = "SELECT id, rank() OVER (PARTITION BY customer ORDER BY amount, id) AS r
 @pytest.fixture(autouse=True)
 def every_load_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "SMALL_ROWS", -1)
+    monkeypatch.setattr(pacing, "NOTED_ROWS", 10)
 
 
 @pytest.fixture
@@ -108,7 +109,8 @@ class Gate:
                     keep_pace(step)
             keep_pace(step)
 
-        patch.setattr(workers, "keep_pace", held)
+        for module in (pacing, workers):
+            patch.setattr(module, "keep_pace", held)
 
     def open(self) -> None:
         self._open.set()
@@ -150,6 +152,29 @@ def test_views_are_loaded_and_follow(shop: ev.Database) -> None:
     assert shop.store.catalog.get(LOAD) is None
     consumers = [name for table in shop.status() for r in table.regions for name in r.consumers]
     assert OF_LOADS not in consumers
+
+
+class Told(ev.Watcher):
+    def __init__(self) -> None:
+        self.progresses: list[ev.Progress] = []
+
+    def progress(self, progress: ev.Progress) -> None:
+        self.progresses.append(progress)
+
+
+def test_progress_counts_rows_also_if_no_condition_lets_them_through(
+    shop: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "_TELL_SECONDS", 0.0)
+    create(shop, few="SELECT customer, count(*) AS n FROM orders WHERE amount > 98 GROUP BY 1")
+    watch = Told()
+    assert shop.maintain(watch=watch).loaded == ["few"]
+    first, last = watch.progresses[0], watch.progresses[-1]
+    assert first.share <= last.share == 1
+    rows = shop.table("orders").to_arrow().num_rows
+    assert last.rows == last.expected_rows == rows
+    assert last.parts == last.expected_parts == 2
+    assert (str(last), last.seconds_left) == ("ready", 0)
 
 
 def test_equal_operators_are_shared_once_they_are_at_one_epoch(shop: ev.Database) -> None:
@@ -450,7 +475,8 @@ def test_a_load_goes_on_where_it_was_ended(
             raise RuntimeError("Connection refused")  # as if the engine were gone
         keep_pace(step)
 
-    monkeypatch.setattr(workers, "keep_pace", ended)
+    for module in (pacing, workers):
+        monkeypatch.setattr(module, "keep_pace", ended)
     for number in range(1, 100):
         ends[:] = 0, number
         change(db, random.Random(number))

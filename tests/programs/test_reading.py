@@ -24,6 +24,11 @@ def table(db: ev.Database) -> ev.Table:
     )
 
 
+def read_rows(step: Step, source: Source) -> list[dict[str, Any]]:
+    parts = (deltas for _, deltas in deltas_of(step, source, [0]))
+    return [row for deltas in parts for delta in deltas for row in delta.to_pylist()]
+
+
 def read(
     table: ev.Table, after: int, names: list[str], where: tuple[Condition, ...] = ()
 ) -> list[tuple[Any, ...]]:
@@ -33,7 +38,7 @@ def read(
     step = Step(store.address, (0,), 0, 1, {"t": {0: after}}, {"t": {0: last}})
     columns = tuple(map(table.schema.column, names))
     source = Source(columns, "t", tuple(names), where=where)
-    rows = [tuple(row.values()) for d in deltas_of(step, source, [0]) for row in d.to_pylist()]
+    rows = [tuple(row.values()) for row in read_rows(step, source)]
     return sorted(rows, key=lambda row: row[-1])
 
 
@@ -101,5 +106,5 @@ def test_a_load_has_the_rows_that_pass(table: ev.Table) -> None:
     step = Step(table._store.address, (0,), 0, 1, None, {"t": {0: table.log()[0].last}})
     column = table.schema.column("s")
     source = Source((column,), "t", ("s",), where=(Condition("n", ">", ("6",)),))
-    found = [row for d in deltas_of(step, source, [0]) for row in d.to_pylist()]
+    found = read_rows(step, source)
     assert [tuple(row.values()) for row in found] == [("a", 1)] * 3

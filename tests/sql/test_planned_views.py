@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import everview as ev
-from everview.catalog import VIEWS, Definition, ViewRecord
+from everview.catalog import VIEWS, ViewRecord
 from everview.engines.owner import Engines
 from everview.errors import InUse, TableExists, TableNotFound, ViewNotFound
 from everview.maintain import views
 from everview.sql import planning as planner
 from everview.sql.context import Context
+from everview.sql.create_view import CreateView
 from tests.records import a_view, record_of
 
 Act = Callable[[], object]
@@ -32,14 +33,14 @@ class Planning:
         self,
         context: Context,
         name: str,
-        consistency: str,
-        definition: Definition,
+        source: CreateView | ViewRecord,
         views: Mapping[str, Any],
     ) -> ViewRecord:
         act, self.meanwhile = self.meanwhile, None
         if act is not None:
             act()
-        return a_view(name, definition=definition, views={view: view for view in views})
+        over = {view: view for view in views}
+        return a_view(name, definition=source.definition, views=over)
 
 
 @pytest.fixture

@@ -57,10 +57,9 @@ class Loading:
         store = maintainer.store
         record = store.catalog.get(LOAD)
         if record is not None and not self._is_current(maintainer, record):
-            self.end(store, maintainer.token)
-            record = _without_changed(maintainer)
-            if record is None:
-                return True
+            if not self._stops(store, maintainer.token):
+                _drop_changed(maintainer)
+            return True
         is_new = record is None
         if record is None:
             group = _large(store)
@@ -75,6 +74,7 @@ class Loading:
         elif self._loader is not None and not self._loader.is_alive():
             loader, self._loader = self._loader, None
             loader.settle(maintainer)
+        self._tell(maintainer)
         return True
 
     def _is_current(self, maintainer: Maintainer, record: LoadRecord) -> bool:
@@ -95,24 +95,35 @@ class Loading:
         if (new := Pace(record.notes, waits)) != pace:
             maintainer.store.catalog.write({PACE: new}, maintainer.token)
 
-    def wait(self, maintainer: Maintainer) -> None:
-        """Wait a moment for the load, and tell how far it is."""
-        if self._loader is None:
-            time.sleep(_LOOK_SECONDS)
-        else:
-            self._loader.join(_LOOK_SECONDS)
+    def _tell(self, maintainer: Maintainer) -> None:
+        """Tell now and then how far the load is."""
         if time.monotonic() > self._tell_after:
             self._tell_after = time.monotonic() + _TELL_SECONDS
             if (now := progress(maintainer.store)) is not None:
                 maintainer.report.watch.progress(now)
 
-    def end(self, store: Store, token: int) -> None:
-        """Stop the thread of the load, if it runs; the next `advance` goes on with the rest."""
-        loader, self._loader = self._loader, None
-        if loader is not None and loader.is_alive():
+    def wait(self) -> None:
+        """Wait a moment for the load."""
+        if self._loader is None:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            self._loader.join(_LOOK_SECONDS)
+
+    def _stops(self, store: Store, token: int) -> bool:
+        """Ask the thread of the load to stop; whether it still runs."""
+        if self._loader is None or not self._loader.is_alive():
+            self._loader = None
+            return False
+        if not self._loader.ends.is_set():
+            self._loader.ends.set()
             with suppress(EverviewError):
                 store.catalog.write({PACE: None}, token)
-            loader.ends.set()
+        return True
+
+    def end(self, store: Store, token: int) -> None:
+        """Stop the thread of the load; the next maintainer goes on with the rest."""
+        loader = self._loader
+        if self._stops(store, token) and loader is not None:
             loader.join(_STOP_SECONDS)
 
 
@@ -135,13 +146,13 @@ def _plain(view: ViewRecord) -> ViewRecord:
     return replace(view, states={})
 
 
-def _without_changed(maintainer: Maintainer) -> LoadRecord | None:
-    """The load without views that were dropped or changed meanwhile; None if none are left, or if
-    all go together."""
+def _drop_changed(maintainer: Maintainer) -> None:
+    """Leave views out of the load that were dropped or changed meanwhile; end the load if none are
+    left, or if all go together."""
     store, token = maintainer.store, maintainer.token
     record = store.catalog.get(LOAD)
     if record is None:
-        return None
+        return
     wanted = _wanted(store, record)
     is_lost = record.stage in _LOST or shares_recomputed(store, list(record.views))
     is_lost |= bool(ahead_of_logs(store, Epoch(record.number, record.positions)))
@@ -150,10 +161,9 @@ def _without_changed(maintainer: Maintainer) -> LoadRecord | None:
         less = record.of(wanted)
         store.catalog.write({LOAD: less}, token)
         _unregister(store, record.tables - less.tables)
-        return less
-    store.catalog.write(without_load(store), token)
-    clean_up(store, token)
-    return None
+    else:
+        store.catalog.write(without_load(store), token)
+        clean_up(store, token)
 
 
 def clean_up(store: Store, token: int) -> None:

@@ -77,7 +77,7 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
         joining.join(maintainer, load, committed, changes)
         committed = store.catalog.epoch
     _acknowledge(maintainer, committed, start)
-    if not step.changes:  # views have joined, and the others are as they were
+    if load is not None and not step.changes:  # views have joined; the others are as they were
         return True
     report.epochs += 1
     report.changes += step.changes

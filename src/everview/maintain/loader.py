@@ -21,6 +21,7 @@ from everview.maintain.views import followed_tables
 from everview.maintain.waiting import recomputed
 from everview.plan.jobs import jobs
 from everview.plan.nodes import Node
+from everview.programs import streamed
 from everview.programs.programs import Load, Programs
 from everview.programs.step import FEW_CHANGES, Step
 from everview.progress import progress_of
@@ -140,6 +141,7 @@ class Loader(threading.Thread):
         self._maintainer.report.rows += run_again(engine, run)
 
     def _load(self) -> None:
+        self._load_streamed()
         for view in self._record.views:
             if view.name in self._record.loaded or self.failures:
                 continue
@@ -151,6 +153,23 @@ class Loader(threading.Thread):
                 self._fail(view, step, {}, error)
                 continue
             self._write(loaded=(*self._record.loaded, view.name))
+
+    def _load_streamed(self) -> None:
+        """Load views that need no engine. Whatever fails, the engine tries view by view."""
+        record = self._record
+        views = [view for view in record.views if view.name not in record.loaded]
+        step = self._step(record.number, None, record.positions)
+        states = {i: state for view in views for i, state in view.operators.items()}
+        try:
+            rows, others = streamed.load(views, step, states)
+        except LoadEnded:
+            raise
+        except Exception:
+            return
+        self._maintainer.report.rows += rows
+        names = {view.name for view in others}
+        loaded = [view.name for view in views if view.name not in names]
+        self._write(loaded=(*record.loaded, *loaded))
 
     def _load_view(self, view: ViewRecord, step: Step, programs: Programs) -> int:
         """Do what is left to do: an operator whose output is stored runs no more."""

@@ -72,6 +72,7 @@ def _run(maintainer: Maintainer, loading: Loading) -> bool:
     _stop_ahead(maintainer)
     _reload_doubtful(maintainer)
     is_done = run_epochs(maintainer)  # new views are loaded as of now
+    _wait_no_more(maintainer)
     while load_small(maintainer) or loading.advance(maintainer):
         is_done = run_epochs(maintainer)
         if maintainer.store.leases.is_wanted(WORK):
@@ -79,12 +80,16 @@ def _run(maintainer: Maintainer, loading: Loading) -> bool:
         if not maintainer.report.watch.awaits_loads():
             break
         if is_done:
-            loading.wait(maintainer)
+            loading.wait()
     if is_done:
         settle_if_quiet(maintainer.store, maintainer.token)
+    return is_done
+
+
+def _wait_no_more(maintainer: Maintainer) -> None:
+    """Note that the engine works again."""
     if maintainer.store.catalog.get(WAITING) is not None:
         maintainer.store.catalog.write({WAITING: None}, maintainer.token)
-    return is_done
 
 
 def _stop_ahead(maintainer: Maintainer) -> None:

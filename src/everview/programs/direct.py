@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -50,11 +51,13 @@ class Placed(NamedTuple):
     shards: np.ndarray | None = None
 
 
-def is_small(step: Step) -> bool:
-    """Whether a step has few rows; in a load there are no more rows of a table than changes."""
-    if step.start is not None:
-        return step.changes <= DIRECT_CHANGES
-    return sum(sum(regions.values()) for regions in step.end.values()) <= DIRECT_CHANGES
+def is_small(step: Step, most: int | None = None) -> bool:
+    """Whether a step has at most so many changes, by default `DIRECT_CHANGES`; in a load there are
+    no more rows of a table than changes. Without direct changes, nothing is small."""
+    number = step.changes
+    if step.start is None:
+        number = sum(sum(regions.values()) for regions in step.end.values())
+    return DIRECT_CHANGES > 0 and number <= (DIRECT_CHANGES if most is None else most)
 
 
 def is_direct(view: ViewRecord) -> bool:
@@ -98,10 +101,17 @@ def _compiled(node: Constant | Filter | Project) -> tuple[Compiled, ...] | None:
 
 class Direct:
     """One step of some views. `states` says by identity where an operator's state is; an operator
-    that is missing there keeps none."""
+    that is missing there keeps none. `partials` has the added up input of some operators, or None
+    if there is none."""
 
-    def __init__(self, step: Step, states: Mapping[str, str], views: Iterable[ViewRecord]) -> None:
-        self._step, self._states = step, states
+    def __init__(
+        self,
+        step: Step,
+        states: Mapping[str, str],
+        views: Iterable[ViewRecord],
+        partials: Mapping[str, pa.Table | None] = MappingProxyType({}),
+    ) -> None:
+        self._step, self._states, self._partials = step, states, partials
         self._deltas: dict[str, Placed | None] = {}
         self._columns: dict[str, dict[str, None]] = {}  # of tables, in order
         self._parts: dict[str, list[Rows | Changes]] = {}
@@ -125,20 +135,29 @@ class Direct:
     def _placed(self, node: Node) -> Placed | None:
         """The delta of a node; None if it has no rows."""
         # inputs first, as plans may be deeper than Python's stack
-        for below in node.walk(lambda known: known.identity in self._deltas):
+        for below in node.walk(self._ends):
             if below.identity not in self._deltas:
                 placed = self._computed(below)
                 is_empty = placed is None or not placed.delta.num_rows
                 self._deltas[below.identity] = None if is_empty else placed
         return self._deltas[node.identity]
 
+    def _ends(self, node: Node) -> bool:
+        """Whether nothing below a node has to be computed for it."""
+        return node.identity in self._deltas or node.identity in self._partials
+
     def _computed(self, node: Node) -> Placed | None:
+        if node.identity in self._partials:
+            partial = self._partials[node.identity]
+            return None if partial is None else self._operator(node, [Placed(partial)])
         if isinstance(node, Source):
             return self._source(node)
         if isinstance(node, Constant):
             return self._constant(node) if self._step.start is None else None
         inputs = [self._deltas[input_node.identity] for input_node in node.inputs()]
         if node.is_operator:
+            if node.has_row_of_nothing() and self._step.start is None:
+                inputs = [self._seeded(node.inputs()[0], inputs[0])]
             return self._operator(node, inputs)
         if isinstance(node, Union):
             deltas = [placed.delta for placed in inputs if placed is not None]
@@ -148,7 +167,7 @@ class Direct:
         if placed is None:
             return None
         assert isinstance(node, Filter | Project)
-        return _expressed(node, placed)
+        return expressed(node, placed)
 
     def _source(self, node: Source) -> Placed | None:
         step, table = self._step, node.table
@@ -175,8 +194,6 @@ class Direct:
         return Placed(named_delta(weighted(table, 1), node.columns))
 
     def _operator(self, node: Node, inputs: Sequence[Placed | None]) -> Placed | None:
-        if node.has_row_of_nothing() and self._step.start is None:
-            inputs = [self._seeded(node.inputs()[0], inputs[0])]
         parts: dict[int, list[pa.Table]] = {}
         for place, (below, placed) in enumerate(zip(node.inputs(), inputs, strict=True)):
             if placed is None:
@@ -194,10 +211,8 @@ class Direct:
         return Placed(pa.concat_tables(outputs), np.concatenate(shards)) if outputs else None
 
     def _seeded(self, node: Node, placed: Placed | None) -> Placed:
-        """With a row of NULLs and weight 0: a global aggregate has a row even over nothing."""
-        nulls = [pa.nulls(1, column.type) for column in node.columns]
-        row = pa.Table.from_arrays([*nulls, pa.array([0])], names=[*node.names(), WEIGHT])
-        seed = named_delta(row, node.columns)
+        """With a row of weight 0."""
+        seed = seed_of(node)
         first = np.array(self._step.shards[:1])
         if placed is None:
             return Placed(seed, first)
@@ -225,7 +240,15 @@ class Direct:
         return every[hashes(columns, delta.num_rows) % len(every)]
 
 
-def _expressed(node: Filter | Project, placed: Placed) -> Placed:
+def seed_of(node: Node) -> pa.Table:
+    """A row of NULLs and weight 0: a global aggregate has a row even over nothing."""
+    nulls = [pa.nulls(1, column.type) for column in node.columns]
+    row = pa.Table.from_arrays([*nulls, pa.array([0])], names=[*node.names(), WEIGHT])
+    return named_delta(row, node.columns)
+
+
+def expressed(node: Filter | Project, placed: Placed) -> Placed:
+    """The rows of a node, of those of its input."""
     delta, shards = placed
     values = _compiled(node)
     assert values is not None

@@ -20,11 +20,13 @@ _CHUNK_ROWS = 1 << 17
 _SMALL_BYTES = 64 << 20
 
 
-def deltas_of(step: Step, source: Source, regions: Sequence[int]) -> Iterator[pa.Table]:
-    """The delta of a source in some regions of its table: before-images with -1, after-images with
-    +1; in a load all rows with +1."""
+def deltas_of(
+    step: Step, source: Source, regions: Sequence[int]
+) -> Iterator[tuple[int, list[pa.Table]]]:
+    """The delta of a source in some regions of its table, in parts: how many rows or changes were
+    read, and of them before-images with -1, after-images with +1; in a load all rows with +1."""
     for part in parts_of(step, source.table, names_read(source), regions):
-        yield from part.deltas(source)
+        yield part.number, list(part.deltas(source))
 
 
 def names_read(source: Source) -> list[str]:
@@ -42,7 +44,7 @@ def parts_of(
         for region in regions:
             at = {region: end[region]}
             for rows in store.scan(table, names, region=region, at=at, ordered=False):
-                yield Rows(dict(zip(names, rows.columns, strict=True)))
+                yield Rows(dict(zip(names, rows.columns, strict=True)), rows.num_rows)
         return
     start = step.start[table]
     logs = (store.changes(table, r, start[r], end[r], names) for r in regions)
@@ -55,6 +57,7 @@ class Rows:
     """Rows of a table, by column."""
 
     columns: Mapping[str, pa.Array]
+    number: int
 
     def deltas(self, source: Source) -> Iterator[pa.Table]:
         delta = weighted(_table(self.columns, source), 1)
@@ -69,6 +72,10 @@ class Changes:
     after: Mapping[str, pa.Array]
     was: pa.Array
     will_be: pa.Array
+
+    @property
+    def number(self) -> int:
+        return len(self.was)
 
     @classmethod
     def of(cls, changes: pa.RecordBatch, names: Sequence[str]) -> Changes:

@@ -33,7 +33,7 @@ from everview.programs.applying import (
 )
 from everview.programs.guarding import guarded
 from everview.programs.memory import tidied
-from everview.programs.pacing import keep_pace, note_rows
+from everview.programs.pacing import Pacer, keep_pace, paced
 from everview.programs.reading import deltas_of, in_chunks
 from everview.programs.step import Step, Task
 from everview.programs.turns import in_turn, turn
@@ -77,14 +77,11 @@ def read(step: Step | str, document: str, regions: Batches, *, whole: bool = Fal
     source = node_of(document)
     assert isinstance(source, Source)
     now = _step(step)
-    is_load, now = now.start is None, replace(now, start=None) if whole else now
-    rows = 0
-    for delta in in_chunks(in_turn(deltas_of(now, source, region_numbers))):
-        keep_pace(now)
+    pacer = Pacer(now, f"{source.identity} {region_numbers[0]}") if region_numbers else None
+    now = replace(now, start=None) if whole else now
+    deltas = paced(in_turn(deltas_of(now, source, region_numbers)), pacer)
+    for delta in in_chunks(deltas):
         yield from _named(delta, source.columns)
-        rows += delta.num_rows
-        if is_load:
-            note_rows(now, f"{source.identity} {region_numbers[0]}", rows)
 
 
 def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = None) -> Batches:
