@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 
 from everview.catalog import LOAD
-from everview.catalog.loads import LOADING, LoadRecord
+from everview.catalog.loads import BEGINNING, LOADING, OVER, LoadRecord
+from everview.errors import Damaged
 from everview.stores.base import Reader
 
 
@@ -67,9 +68,12 @@ def _share(rows: int, expected_rows: int, parts: int, expected_parts: int) -> fl
 def progress(store: Reader) -> Progress | None:
     """The progress of the load beside epochs; None if there is none."""
     load = store.catalog.get(LOAD)
-    if load is None or not load.states:
+    if load is None or load.stage in (BEGINNING, OVER):
         return None
-    return progress_of(store, load)
+    try:
+        return progress_of(store, load)
+    except Damaged:  # it has just ended, and its notes are gone
+        return None
 
 
 def progress_of(store: Reader, load: LoadRecord) -> Progress:

@@ -70,7 +70,9 @@ def test_kills_during_loads_lose_nothing_and_repeat_nothing(
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     moves, in_a_load = bank.table("moves"), 0
-    for _ in range(kills):
+    for number in range(5 * kills):
+        if number >= kills and in_a_load:
+            break
         if "cities" not in bank.views:
             bank.sql(f"CREATE MATERIALIZED VIEW cities AS {VIEWS['cities']}")
         command = [sys.executable, "-c", CHILD, bank.path, engine]
@@ -98,7 +100,7 @@ def test_kills_during_loads_lose_nothing_and_repeat_nothing(
     check_at_end(bank, seed)
     assert in_a_load, "no kill came during a load"
     assert bank.store.catalog.get(LOAD) is None
-    proof(f"maintainer killed in a load, on {engine}", f"{in_a_load} of {kills} kills in a load")
+    proof(f"maintainer killed in a load, on {engine}", f"{in_a_load} kills in a load")
     bank.close()
 
 

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,10 @@ def test_views_are_loaded_and_follow(shop: ev.Database) -> None:
     assert shop.store.catalog.get(LOAD) is None
     consumers = [name for table in shop.status() for r in table.regions for name in r.consumers]
     assert OF_LOADS not in consumers
+
+
+class Stop(Exception):
+    """A maintainer that it ends does not wait for loads."""
 
 
 class Told(ev.Watcher):
@@ -308,6 +313,26 @@ def test_a_view_that_is_dropped_is_loaded_no_more(sail_shop: ev.Database, gate: 
         db.view("named")
     assert set(db.store.states.names()) == all_states(db)
     assert differences(db) == []
+
+
+@on_sail
+def test_a_view_that_is_dropped_before_it_joins_stays_dropped(
+    sail_shop: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = sail_shop
+    create(db, named=NAMED, spend=SPEND)
+    with monkeypatch.context() as patch:
+        patch.setattr(joining, "ready", lambda store: None)
+        with suppress(Stop), db.maintainer(every=0.02):
+            wait_for(lambda: (load := db.store.catalog.get(LOAD)) and load.stage == READY)
+            raise Stop
+    db.sql("DROP VIEW named")
+    assert db.maintain().loaded == ["spend"]
+    assert db.views == ["spend"]
+    assert differences(db) == []
+    assert set(db.store.states.names()) == all_states(db)
+    consumers = [name for table in db.status() for r in table.regions for name in r.consumers]
+    assert OF_LOADS not in consumers
 
 
 @on_sail

@@ -18,7 +18,6 @@ from dataclasses import replace
 from everview.catalog import (
     LOAD,
     PACE,
-    REPLACEMENTS,
     VIEWS,
     Epoch,
     LoadRecord,
@@ -26,14 +25,20 @@ from everview.catalog import (
     ViewRecord,
 )
 from everview.catalog.loads import BEGINNING, OVER, READY
-from everview.catalog.records import NEW, ROWS
+from everview.catalog.records import ROWS
 from everview.errors import EverviewError, TableNotFound
 from everview.maintain.loader import Loader, latest
 from everview.maintain.loads import FIRST, new_state
 from everview.maintain.maintainer import Maintainer
 from everview.maintain.recovery import ahead_of_logs
 from everview.maintain.views import drop_states, tables_of, without_load
-from everview.maintain.waiting import Group, is_small, rows_to_read, shares_recomputed, waiting
+from everview.maintain.waiting import (
+    Group,
+    expected_rows,
+    shares_recomputed,
+    small_and_large,
+    still_waiting,
+)
 from everview.plan.nodes import Node
 from everview.progress import progress
 from everview.stores.base import OF_LOADS, Store
@@ -81,9 +86,9 @@ class Loading:
         """Whether the load is still for views that wait for it, and for this maintainer."""
         if self._loader is not None and self._loader.token != maintainer.token:
             return False
-        if record.stage in _LOST or shares_recomputed(maintainer.store, list(record.views)):
+        if record.stage in _LOST or shares_recomputed(maintainer.store, record.views):
             return False
-        return len(_wanted(maintainer.store, record)) == len(record.views)
+        return len(still_waiting(maintainer.store, record)) == len(record.views)
 
     def _set_pace(self, maintainer: Maintainer, record: LoadRecord) -> None:
         """Let the load wait while live views are too far behind."""
@@ -127,25 +132,6 @@ class Loading:
             loader.join(_STOP_SECONDS)
 
 
-def _wanted(store: Store, record: LoadRecord) -> list[ViewRecord]:
-    """The views of a load that wait for it, as they were when it began."""
-    return [view for view in record.views if _waiting_view(store, record, view) == _plain(view)]
-
-
-def _waiting_view(store: Store, record: LoadRecord, view: ViewRecord) -> ViewRecord | None:
-    if record.root is None:
-        new = store.catalog.get(VIEWS[view.name])
-        return None if new is None or new.status != NEW else _plain(new)
-    replacement = store.catalog.get(REPLACEMENTS[view.name])
-    if replacement is None or replacement.root != record.root:
-        return None
-    return _plain(replacement.view)
-
-
-def _plain(view: ViewRecord) -> ViewRecord:
-    return replace(view, states={})
-
-
 def _drop_changed(maintainer: Maintainer) -> None:
     """Leave views out of the load that were dropped or changed meanwhile; end the load if none are
     left, or if all go together."""
@@ -153,8 +139,8 @@ def _drop_changed(maintainer: Maintainer) -> None:
     record = store.catalog.get(LOAD)
     if record is None:
         return
-    wanted = _wanted(store, record)
-    is_lost = record.stage in _LOST or shares_recomputed(store, list(record.views))
+    wanted = still_waiting(store, record)
+    is_lost = record.stage in _LOST or shares_recomputed(store, record.views)
     is_lost |= bool(ahead_of_logs(store, Epoch(record.number, record.positions)))
     is_whole = len(wanted) == len(record.views) or record.root is None
     if wanted and is_whole and not is_lost:
@@ -184,7 +170,7 @@ def _unregister(store: Store, tables: Iterable[str]) -> None:
 
 def _large(store: Store) -> Group | None:
     """The next views to load beside epochs: all large new ones, or a group of new definitions."""
-    groups = [group for group in waiting(store) if not is_small(store, group)]
+    _, groups = small_and_large(store)
     new = [view for group in groups if group.root is None for view in group.views]
     return Group(new) if new else next(iter(groups), None)
 
@@ -208,7 +194,7 @@ def _begun(maintainer: Maintainer, group: Group) -> LoadRecord:
         positions=positions,
         places=places,
         notes=new_state(),
-        expected_rows=rows_to_read(store, views),
+        expected_rows=expected_rows(store, views),
         begun=time.time(),
     )
     store.states.begin(token)

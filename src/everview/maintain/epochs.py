@@ -56,10 +56,12 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
         end, now = cut(store, start, all_views, maintainer.batch)
         if end == start and load is None:
             return False
-        # readers expect that no row is more than one epoch ahead of the committed one
-        epoch = replace(epoch, number=max(epoch.number, load.number if load else 0))
+        if load is not None and load.number > epoch.number:
+            # readers expect that no row is more than one epoch ahead of the committed one
+            epoch = replace(epoch, number=load.number)
+            store.catalog.write({EPOCH: epoch}, token)
         intent = Epoch(epoch.number + 1, end, now, joins=load is not None)
-        store.catalog.write({EPOCH: epoch, INTENT: intent}, token)
+        store.catalog.write({INTENT: intent}, token)
     elif not intent.joins:
         load, start = None, epoch.positions
     store.states.begin(token)

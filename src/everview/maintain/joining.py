@@ -13,7 +13,6 @@ from everview.catalog import (
     FOLLOWERS,
     INTENT,
     LOAD,
-    PACE,
     REPLACEMENTS,
     VIEWS,
     Epoch,
@@ -28,15 +27,27 @@ from everview.errors import Conflict
 from everview.maintain.beside import clean_up
 from everview.maintain.loads import give_up
 from everview.maintain.maintainer import FAILURES, Maintainer, run_alone
-from everview.maintain.views import change_views, followed_tables, tables_of, views_touched
+from everview.maintain.views import (
+    change_views,
+    followed_tables,
+    tables_of,
+    views_touched,
+    without_load,
+)
+from everview.maintain.waiting import shares_recomputed, still_waiting
 from everview.programs.step import Step
 from everview.stores.base import OF_VIEWS, RecordChanges, Store
 
 
 def ready(store: Store) -> LoadRecord | None:
-    """The load whose views can join."""
+    """The load whose views can join, without those that were dropped or changed meanwhile."""
     load = store.catalog.get(LOAD)
-    return load if load is not None and load.stage == READY else None
+    if load is None or load.stage != READY or shares_recomputed(store, load.views):
+        return None
+    views = still_waiting(store, load)
+    if len(views) == len(load.views):
+        return load
+    return load.of(views) if views and load.root is None else None
 
 
 def start_of(epoch: Epoch, load: LoadRecord, views: Iterable[ViewRecord]) -> Positions:
@@ -101,7 +112,7 @@ def _commit(
         for identity, state in view.operators.items()
     }
     changes: dict[Key[Any], Record | None] = {**others, EPOCH: epoch, INTENT: None}
-    changes |= {LOAD: load.over(), PACE: None}
+    changes |= without_load(maintainer.store)
     for view in views:
         states = {identity: live.get(identity, state) for identity, state in view.states.items()}
         changes[VIEWS[view.name]] = replace(view, states=states).live(epoch.number)

@@ -17,8 +17,8 @@ from everview.errors import EverviewError, LoadEnded
 from everview.maintain.cut import cut, time_now
 from everview.maintain.loads import give_up, new_state
 from everview.maintain.maintainer import FAILURES, Maintainer, run_alone
-from everview.maintain.views import followed_tables
-from everview.maintain.waiting import recomputed
+from everview.maintain.views import followed_tables, views_touched
+from everview.maintain.waiting import recomputed, still_waiting
 from everview.plan.jobs import jobs
 from everview.plan.nodes import Node
 from everview.programs import streamed
@@ -70,7 +70,10 @@ class Loader(threading.Thread):
     def settle(self, maintainer: Maintainer) -> None:
         """Stop the views that failed. Raises the error with which the load ended."""
         record = self._store.catalog.get(LOAD)
-        for failure in self.failures if record is not None else ():
+        waiting = [] if record is None else [v.name for v in still_waiting(self._store, record)]
+        for failure in self.failures:
+            if failure.view.name not in waiting:
+                continue  # dropped meanwhile
             step = replace(failure.step, start=None)
             give_up(maintainer, self._record.root, failure.view, step, failure.reason)
         if self.error is not None and not isinstance(self.error, LoadEnded):
@@ -223,7 +226,8 @@ class Loader(threading.Thread):
         batch; and how many changes there are up to the committed epoch."""
         record, store = self._record, self._store
         newest = latest(store, record.tables)
-        batch_end, _ = cut(store, record.positions, record.views, self._maintainer.batch)
+        views = [replace(view, consistency="strong") for view in record.views]  # nobody sees them
+        batch_end, _ = cut(store, record.positions, views, self._maintainer.batch)
         regions = [(t, r, s) for t, at in record.positions.items() for r, s in at.items()]
         end: dict[str, dict[int, int]] = {table: {} for table in record.positions}
         for table, region, start in regions:
@@ -233,12 +237,7 @@ class Loader(threading.Thread):
 
     def _run_views(self, step: Step) -> None:
         """Run an epoch for all views at once; if that fails, view by view."""
-        assert step.start is not None
-        views = [
-            view
-            for view in self._record.views
-            if any(step.start[t] != step.end[t] for t in view.tables)
-        ]
+        views = views_touched(self._record.views, step)
         states = {i: state for view in views for i, state in view.operators.items()}
         try:
             self._run(lambda programs: programs.run(views, step, states))

@@ -27,7 +27,7 @@ from everview.errors import Conflict, Damaged
 from everview.maintain.cut import positions_at, time_now
 from everview.maintain.maintainer import FAILURES, Maintainer
 from everview.maintain.views import change_views, drop_states, tables_of
-from everview.maintain.waiting import is_small, waiting
+from everview.maintain.waiting import small_and_large
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
 from everview.plan.nodes import Replace
@@ -43,7 +43,7 @@ FIRST = 1  # the epoch of the first load
 
 def load_small(maintainer: Maintainer) -> bool:
     """Load the small views that wait for it; False if there are none."""
-    groups = [group for group in waiting(maintainer.store) if is_small(maintainer.store, group)]
+    groups, _ = small_and_large(maintainer.store)
     numbers, of, report = count(1), sum(len(group.views) for group in groups), maintainer.report
     for group in groups:
         loaded: dict[str, tuple[ViewRecord, float]] = {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from graphlib import TopologicalSorter
 
-from everview.catalog import REPLACEMENTS, VIEWS, ViewRecord
+from everview.catalog import LOAD, REPLACEMENTS, VIEWS, LoadRecord, ViewRecord
 from everview.catalog.records import NEW
 from everview.plan.nodes import Node, Refresh, Replace, Source
 from everview.stores.base import Store
@@ -42,24 +44,62 @@ def _in_order(views: list[ViewRecord]) -> list[ViewRecord]:
     return [named[name] for name in TopologicalSorter(over).static_order() if name in named]
 
 
-def is_small(store: Store, group: Group) -> bool:
-    """Whether a group is loaded between two epochs: it takes no longer than an epoch; or the engine
-    computes a part of it that a live view has too, and may compute it otherwise the next time."""
-    return rows_to_read(store, group.views) <= SMALL_ROWS or shares_recomputed(store, group.views)
+def small_and_large(store: Store) -> tuple[list[Group], list[Group]]:
+    """The views to load, apart from those that are being loaded: between two epochs, and beside
+    them.
+
+    A load between two epochs takes no longer than an epoch; or the engine computes a part of it
+    that a live view has too, and may compute it otherwise the next time.
+    """
+    load = store.catalog.get(LOAD)
+    names = {view.name for view in load.views} if load is not None else set()
+    groups = [group for group in waiting(store) if names.isdisjoint(v.name for v in group.views)]
+    rows_of = cache(partial(_rows_of, store))
+    small, large = list[Group](), list[Group]()
+    for group in groups:
+        is_small = rows_to_read(group.views, rows_of) <= SMALL_ROWS
+        is_small = is_small or shares_recomputed(store, group.views)
+        (small if is_small else large).append(group)
+    return small, large
 
 
-def rows_to_read(store: Store, views: list[ViewRecord]) -> int:
+def _rows_of(store: Store, table: str) -> int:
+    return sum(region.rows for region in store.status(table))
+
+
+def expected_rows(store: Store, views: Sequence[ViewRecord]) -> int:
+    """The rows that a load of views has to read."""
+    return rows_to_read(views, cache(partial(_rows_of, store)))
+
+
+def rows_to_read(views: Sequence[ViewRecord], rows_of: Callable[[str], int]) -> int:
     """The rows of all tables that the views read, as often as they do."""
     nodes = [node for view in views for node in view.plan.walk()]
     nodes += [source for node in nodes if isinstance(node, Refresh) for source in node.sources]
     sources = {node.identity: node.table for node in nodes if isinstance(node, Source)}
-    rows = {
-        table: sum(region.rows for region in store.status(table)) for table in set(sources.values())
-    }
-    return sum(rows[table] for table in sources.values())
+    return sum(map(rows_of, sources.values()))
 
 
-def shares_recomputed(store: Store, views: list[ViewRecord]) -> bool:
+def still_waiting(store: Store, load: LoadRecord) -> list[ViewRecord]:
+    """The views of a load that wait for it, as they were when it began."""
+    return [view for view in load.views if _waiting_view(store, load, view) == _plain(view)]
+
+
+def _waiting_view(store: Store, load: LoadRecord, view: ViewRecord) -> ViewRecord | None:
+    if load.root is None:
+        new = store.catalog.get(VIEWS[view.name])
+        return None if new is None or new.status != NEW else _plain(new)
+    replacement = store.catalog.get(REPLACEMENTS[view.name])
+    if replacement is None or replacement.root != load.root:
+        return None
+    return _plain(replacement.view)
+
+
+def _plain(view: ViewRecord) -> ViewRecord:
+    return replace(view, states={})
+
+
+def shares_recomputed(store: Store, views: Sequence[ViewRecord]) -> bool:
     """Whether a live view has an operator of these whose rows the engine computes."""
     live = {
         identity
