@@ -114,3 +114,32 @@ except KeyboardInterrupt:
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("raised\n", "")
+
+
+def test_ctrl_c_in_the_middle_of_a_write_waits_for_its_end(tmp_path: Path) -> None:
+    code = """
+import signal, sys, time
+import everview as ev
+from everview.cli import interrupting
+from everview.stores.embedded.region import Region
+
+write = Region.write
+
+def interrupted(*arguments, **options):
+    signal.raise_signal(signal.SIGINT)
+    return write(*arguments, **options)
+
+Region.write = interrupted
+with ev.open(sys.argv[1], create=True) as db:
+    table = db.create_table("items", {"id": "INT"}, "id", 4)
+    interrupting.begin()
+    try:
+        table.put([{"id": i} for i in range(1000)])
+        time.sleep(5)
+        print("lost")
+    except KeyboardInterrupt:
+        print(len(table.to_arrow()), "rows")
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "db.ev")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("1000 rows\n", "")

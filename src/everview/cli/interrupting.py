@@ -2,6 +2,7 @@
 
 While a command works, Ctrl-C raises KeyboardInterrupt in the main thread. If it comes in the middle
 of a destructor or a callback, Python prints the exception and forgets it; here it is raised again.
+In the middle of a write it is raised when the write is done.
 After the command has ended, a first Ctrl-C changes nothing. The process then ends without Python's
 own shutdown, so threads that an interrupted command leaves behind do no harm, such as one that
 waits for a JVM.
@@ -18,6 +19,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
+from everview.finishing import is_finishing
+
 INTERRUPTED = 130
 _MOMENT = 0.01  # seconds
 
@@ -30,6 +33,9 @@ def begin() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    if is_finishing():
+        signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+        return
     while frame is not None:
         if frame.f_code is _raise_again.__code__:  # it would be lost in there
             signal.setitimer(signal.ITIMER_REAL, _MOMENT)

@@ -22,6 +22,7 @@ from everview.codec.buffers import Ints, one_batch
 from everview.codec.keys import regions_of
 from everview.codec.rows import EncodedRows
 from everview.errors import PartialWrite
+from everview.finishing import finishing
 from everview.stores.base import DELETE, PUT, Observer, Write, WriteReport
 from everview.stores.embedded.layout import Layout
 from everview.stores.embedded.observers import ask, tell
@@ -109,8 +110,9 @@ class Writer:
     def write(self, parts: list[Part]) -> WriteReport:
         is_atomic = self._observers or self._layout.schema.append_only
         try:
-            for group in [parts] if is_atomic else [[part] for part in parts]:
-                self._commit_together(group)
+            with finishing():
+                for group in [parts] if is_atomic else [[part] for part in parts]:
+                    self._commit_together(group)
         except Exception as error:
             applied = _last_sequences(write for part in self._committed.values() for write in part)
             if applied:
