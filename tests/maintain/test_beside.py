@@ -128,6 +128,14 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate.open()
 
 
+def load_spend(db: ev.Database, gate: Gate) -> None:
+    """A live view; the gate is closed for the next load."""
+    gate.open()
+    create(db, spend=SPEND)
+    db.maintain()
+    gate.close()
+
+
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
@@ -199,10 +207,7 @@ def test_equal_operators_are_shared_once_they_are_at_one_epoch(shop: ev.Database
 @on_sail
 def test_others_go_on_while_a_view_is_loaded(sail_shop: ev.Database, gate: Gate) -> None:
     db = sail_shop
-    gate.open()
-    create(db, spend=SPEND)
-    db.maintain()
-    gate.close()
+    load_spend(db, gate)
     create(db, named=NAMED)
     with db.maintainer(every=0.02):
         assert gate.reached.wait(60)
@@ -229,10 +234,7 @@ def test_a_load_catches_up_in_epochs_of_its_own(
 ) -> None:
     db = sail_shop
     monkeypatch.setattr(loader, "FEW_CHANGES", 5)
-    gate.open()
-    create(db, spend=SPEND)
-    db.maintain()
-    gate.close()
+    load_spend(db, gate)
     create(db, named=NAMED, ranks=RANKS)
     stages = []
     write = loader.Loader._write
@@ -261,10 +263,7 @@ def test_others_are_read_while_a_load_joins_that_had_many_epochs(
     """Of its own; the others had fewer."""
     db = sail_shop
     monkeypatch.setattr(loader, "FEW_CHANGES", 5)
-    create(db, spend=SPEND)
-    gate.open()
-    db.maintain()
-    gate.close()
+    load_spend(db, gate)
     create(db, named=NAMED)
     monkeypatch.setattr(loader, "cut", lambda *given: cut(*given[:3], Batch(10)))
     spend: list[Any] = []
@@ -338,10 +337,7 @@ def test_a_view_that_is_dropped_before_it_joins_stays_dropped(
 @on_sail
 def test_a_load_is_replaced_while_it_runs(sail_shop: ev.Database, gate: Gate) -> None:
     db = sail_shop
-    gate.open()
-    create(db, spend=SPEND)
-    db.maintain()
-    gate.close()
+    load_spend(db, gate)
     db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW spend AS {NAMED}")
     with db.maintainer(every=0.02):
         assert gate.reached.wait(60)
@@ -396,10 +392,7 @@ def test_a_load_waits_for_views_that_are_far_behind(
     sail_shop: ev.Database, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = sail_shop
-    gate.open()
-    create(db, spend=SPEND)
-    db.maintain()
-    gate.close()
+    load_spend(db, gate)
     db.sql(f"CREATE MATERIALIZED VIEW named WITH (load_lag = '200 ms') AS {NAMED}")
     assert record_of(db, "named").load_lag == 0.2
     lag = [0.3]
@@ -522,10 +515,7 @@ def test_planted_bugs_are_caught(
     sail_shop: ev.Database, gate: Gate, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = sail_shop
-    gate.open()
-    create(db, spend=SPEND)
-    db.maintain()
-    gate.close()
+    load_spend(db, gate)
     if bug == "skips changes":  # that were made while it read its snapshot
         monkeypatch.setattr(loader, "FEW_CHANGES", 0)
         monkeypatch.setattr(loader.Loader, "_run_views", lambda self, step: None)

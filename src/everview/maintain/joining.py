@@ -30,6 +30,7 @@ from everview.maintain.maintainer import FAILURES, Maintainer, run_alone
 from everview.maintain.views import (
     change_views,
     followed_tables,
+    live_operators,
     tables_of,
     views_touched,
     without_load,
@@ -105,12 +106,7 @@ def _commit(
     that is replaced learns that its changes don't go on from an earlier epoch.
     """
     catalog = maintainer.store.catalog
-    live = {
-        identity: state
-        for view in catalog.all(VIEWS).values()
-        if view.is_live
-        for identity, state in view.operators.items()
-    }
+    live = live_operators(maintainer.store)
     changes: dict[Key[Any], Record | None] = {**others, EPOCH: epoch, INTENT: None}
     changes |= without_load(maintainer.store)
     for view in views:

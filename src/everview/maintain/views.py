@@ -115,6 +115,12 @@ def followed_tables(store: Store) -> set[str]:
     return tables_of(view for view in store.catalog.all(VIEWS).values() if view.is_live)
 
 
+def live_operators(store: Store) -> dict[str, str]:
+    """The states of the operators of live views, by identity."""
+    live = [view for view in store.catalog.all(VIEWS).values() if view.is_live]
+    return {identity: state for view in live for identity, state in view.operators.items()}
+
+
 def tables_of(views: Iterable[ViewRecord]) -> set[str]:
     return {table for view in views for table in view.tables}
 

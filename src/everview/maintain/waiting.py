@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 
 from everview.catalog import LOAD, REPLACEMENTS, VIEWS, LoadRecord, ViewRecord
 from everview.catalog.records import NEW
+from everview.maintain.views import live_operators
 from everview.plan.nodes import Node, Refresh, Replace, Source
 from everview.stores.base import Store
 
@@ -101,12 +102,7 @@ def _plain(view: ViewRecord) -> ViewRecord:
 
 def shares_recomputed(store: Store, views: Sequence[ViewRecord]) -> bool:
     """Whether a live view has an operator of these whose rows the engine computes."""
-    live = {
-        identity
-        for view in store.catalog.all(VIEWS).values()
-        if view.is_live
-        for identity in view.operators
-    }
+    live = live_operators(store)
     return any(node.identity in live for view in views for node in recomputed(view.plan))
 
 

@@ -65,10 +65,8 @@ def first_aggregates(plan: Node) -> tuple[Node, ...]:
     for node in plan.walk():
         if not node.is_operator or not any(map(_reads_table, node.inputs())):
             continue
-        chain = node.inputs()[0]
-        while isinstance(chain, Filter | Project):
-            chain = chain.input
-        if not isinstance(chain, Source) or operator_for(node).partial_columns is None:
+        _, lowest = _chain(node.inputs()[0])
+        if not isinstance(lowest, Source) or operator_for(node).partial_columns is None:
             return ()
         first.append(node)
     return () if _reads_table(plan) else tuple(first)
@@ -79,12 +77,19 @@ def _reads_table(node: Node) -> bool:
     return any(isinstance(below, Source) for below in node.walk(lambda below: below.is_operator))
 
 
+def _chain(node: Node) -> tuple[list[Filter | Project], Node]:
+    """The filters and projections from a node downwards, and the node below them."""
+    chain: list[Filter | Project] = []
+    while isinstance(node, Filter | Project):
+        chain.append(node)
+        node = node.input
+    return chain, node
+
+
 def _source(node: Node) -> Source:
-    below = node.inputs()[0]
-    while isinstance(below, Filter | Project):
-        below = below.input
-    assert isinstance(below, Source)
-    return below
+    _, lowest = _chain(node.inputs()[0])
+    assert isinstance(lowest, Source)
+    return lowest
 
 
 def _chunks(step: Step, table: str, sources: Sequence[Source]) -> Iterator[Rows]:
@@ -113,13 +118,10 @@ def _together(parts: Sequence[Rows], names: Sequence[str]) -> Rows:
 
 def _delta(node: Node, rows: Rows) -> pa.Table | None:
     """The rows of a node that follow from rows of its table; None if there are none."""
-    chain: list[Filter | Project] = []
-    while isinstance(node, Filter | Project):
-        chain.append(node)
-        node = node.input
-    assert isinstance(node, Source)
-    (delta,) = rows.deltas(node)
-    placed = Placed(named_delta(delta, node.columns))
+    chain, source = _chain(node)
+    assert isinstance(source, Source)
+    (delta,) = rows.deltas(source)
+    placed = Placed(named_delta(delta, source.columns))
     for above in reversed(chain):
         if not placed.delta.num_rows:
             return None
