@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+ORDERED_BYTES = 480  # of a key, by which scans are in order
 Bag = tuple[np.ndarray, list[bytes], np.ndarray]
 
 
@@ -49,6 +50,6 @@ class State(Protocol):
     ) -> Iterator[tuple[bytes, bytes, int]]:
         """(key, row, count) for keys from start to stop inclusive, in order; rows as in `get_bags`.
 
-        Keys that agree in their first 495 bytes may come in any order, and perhaps cut there; so
-        may keys outside the range that agree in them with start or stop.
+        Keys that agree in their first `ORDERED_BYTES` may come in any order, and perhaps cut after
+        them; so may keys outside the range that agree in them with start or stop.
         """

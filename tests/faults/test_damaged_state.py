@@ -17,7 +17,7 @@ from everview.state import State
 from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.sealed import COUNT, SEAL
 from everview.stores.embedded.shard import EmbeddedShard
-from tests.shards import new_shard
+from tests.shards import NAMES, new_shard
 
 FLIPS = 1500
 _KEYS = [f"key {n:05d}".encode() for n in range(0, 3000, 2)]
@@ -45,11 +45,13 @@ def memory() -> MemoryState:
     return state
 
 
-@pytest.fixture(scope="module")
-def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedShard]:
+@pytest.fixture(scope="module", params=NAMES)
+def shard(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedShard]:
     path = tmp_path_factory.mktemp("damaged") / "store.ev"
     store = EmbeddedStore(str(path), create=True, durability="never")
-    shard = new_shard(store, "operator", 0)
+    shard = new_shard(store, request.param, 0)
 
     def work(state: State) -> pa.Table:
         fill(state)
@@ -72,7 +74,7 @@ def places(shard: EmbeddedShard, memory: MemoryState) -> list[int]:
     for text, more in behind.items():
         at = data.find(text)
         while at >= 0:
-            found.update(range(at, at + len(text) + more))
+            found.update(range(at - len(shard._prefix), at + len(text) + more))
             at = data.find(text, at + 1)
     assert len(found) > 100_000
     return sorted(found)

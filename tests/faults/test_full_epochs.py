@@ -39,6 +39,7 @@ from . import bank
 
 PATIENCE = 30.0
 PAGE = 4096
+TOGETHER = "together"
 LOADING = ("state of a new view", "logs of a new view", "start of a load", "load", "end of a load")
 STAGES = ("intent", "shards", "commit", "acknowledgement", "trimming", *LOADING)
 
@@ -58,6 +59,7 @@ class Disk:
         self._stage(EmbeddedStates, "create", lambda *_: LOADING[0])
         self._stage(EmbeddedShard, "apply", lambda *_: "shards")
         self._stage(EmbeddedShard, "load", lambda *_: "load")
+        self._stage(EmbeddedStates, "together", lambda *_: TOGETHER)
         writing, fallocate = Environment.writing, os.posix_fallocate
 
         @contextmanager
@@ -80,11 +82,12 @@ class Disk:
 
         @wraps(method)
         def call(*given: Any, **named: Any) -> Any:
-            self._local.stage = stage(*given, **named)
+            before, now = getattr(self._local, "stage", ""), stage(*given, **named)
+            self._local.stage = now
             try:
                 return method(*given, **named)
-            finally:
-                self._local.stage = ""
+            finally:  # what is done together is written when that ends
+                self._local.stage = now if before == TOGETHER else before
 
         self._patch.setattr(of, name, call)
 

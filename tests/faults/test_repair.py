@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import everview as ev
 from everview.cli.main import main
 from everview.engines.engine import Engine
 from everview.errors import Damaged, NotLoaded
+from everview.stores.embedded.shard import EmbeddedShard
+from everview.stores.embedded.volumes import place_of
 from tests.records import record_of
 
 
@@ -34,13 +37,22 @@ def shop(spark: Engine, sail: Engine, tmp_path: Path) -> Iterator[ev.Database]:
 
 def damage(db: ev.Database, state: str, offset: int) -> None:
     """Flip a byte in what a state keeps of everybody, so far from where the name begins."""
-    directory = Path(db.path) / "state" / state
-    for file in directory.glob("*/data.mdb"):
+    for number in db.store.states.shards(place_of(state)[0]):  # type: ignore[attr-defined]
+        shard = db.store.states.shard(state, number)
+        assert isinstance(shard, EmbeddedShard)
+        with shard.environment.reading() as txn:
+            items = [
+                key + value
+                for database in shard.environment.dbs[:2]
+                for key, value in txn.cursor(database)
+                if key.startswith(shard._prefix) and b"person " in key + value
+            ]
+        assert items
+        file = Path(shard.environment.path, "data.mdb")
         data = bytearray(file.read_bytes())
-        places = [at for at in range(len(data) - 8) if data[at : at + 7] == b"person "]
-        assert places
-        for at in places:
-            data[at + offset] ^= 0xFF
+        for item in items:
+            for found in re.finditer(re.escape(item), bytes(data)):
+                data[found.start() + item.index(b"person ") + offset] ^= 0xFF
         with open(file, "r+b") as opened:
             opened.write(data)
             opened.flush()
@@ -73,7 +85,7 @@ def test_damaged_state_stops_the_views_that_need_it_and_no_other(
     report = shop.maintain()
     assert report.failed.keys() == {"spend", "twin"}
     assert "--repair" in report.failed["spend"]
-    assert f"state/{shared}" in report.failed["spend"]
+    assert f"(state {shared} in" in report.failed["spend"]
     assert shop.verify("large").equal
     assert len(shop.view("spend")) == 50, "it stays readable as it was"
     assert shop.rebuild("twin").failed == {}

@@ -25,7 +25,7 @@ from everview.errors import (
 from everview.spark.source import EverviewDataSource
 from everview.stores.embedded import pinned
 from everview.stores.embedded.states import EmbeddedStates
-from tests.records import record_of
+from tests.records import all_states, record_of
 
 ROWS = [{"who": "a", "n": 5}, {"who": "b", "n": 5}]
 SPEND = "SELECT who, sum(n) AS n FROM orders GROUP BY who"
@@ -51,16 +51,16 @@ class Meanwhile:
         self.done = 0
         self._work: list[Callable[[], object]] = []
         self._shards = 0
-        shard = EmbeddedStates.shard
+        environment = EmbeddedStates.environment
 
-        def late(states: EmbeddedStates, *given: Any) -> Any:
+        def late(states: EmbeddedStates, *place: Any, **how: Any) -> Any:
             self._shards += 1
             if self._shards == 2 and self._work:
                 self.done += 1
                 self._work.pop()()
-            return shard(states, *given)
+            return environment(states, *place, **how)
 
-        monkeypatch.setattr(EmbeddedStates, "shard", late)
+        monkeypatch.setattr(EmbeddedStates, "environment", late)
 
     def __call__(self, *work: Callable[[], object]) -> None:
         self._work, self._shards = list(work), 0
@@ -192,15 +192,15 @@ def test_a_pin_that_never_finds_one_epoch_gives_up(
     shop: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pinned, "PATIENCE", 0.0)
-    shard = EmbeddedStates.shard
+    environment = EmbeddedStates.environment
 
-    def commit(states: EmbeddedStates, *given: Any) -> Any:
+    def commit(states: EmbeddedStates, *place: Any, **how: Any) -> Any:
         epoch = shop.store.catalog.get(EPOCH)
         assert epoch is not None
         shop.store.catalog.write({EPOCH: replace(epoch, number=epoch.number + 1)})
-        return shard(states, *given)
+        return environment(states, *place, **how)
 
-    monkeypatch.setattr(EmbeddedStates, "shard", commit)
+    monkeypatch.setattr(EmbeddedStates, "environment", commit)
     with pytest.raises(DatabaseError, match="changed so often"):
         pin_all(shop)
 
@@ -212,11 +212,28 @@ def test_a_maintainer_notices_that_its_database_was_deleted(shop: ev.Database) -
 
 
 def test_state_that_was_deleted_under_a_maintainer_stops_its_view_alone(shop: ev.Database) -> None:
-    shutil.rmtree(Path(shop.path, "state", record_of(shop, "spend").rows))
+    states = all_states(shop)
+    shop.store.states.drop(record_of(shop, "spend").rows, used=states)
     shop.table("orders").put({"id": 100, "who": "a", "n": 1})
     report = shop.maintain()
     assert report.failed.keys() == {"spend"}
-    assert "is damaged or gone" in report.failed["spend"]
+    assert "is gone" in report.failed["spend"]
     assert [row["orders"] for row in shop.view("whole").scan()] == [11]
     assert not shop.rebuild("spend").failed
     assert list(shop.view("spend").scan()) == [{"who": "a", "n": 6}, {"who": "b", "n": 5}]
+
+
+def test_a_volume_that_was_deleted_stops_its_views_until_they_are_loaded_again(
+    shop: ev.Database,
+) -> None:
+    before = shop.store.states.volume
+    shutil.rmtree(Path(shop.path, "state"))
+    shop.table("orders").put({"id": 100, "who": "a", "n": 1})
+    report = shop.maintain()
+    assert report.failed.keys() == {"spend", "whole"}
+    assert "is damaged or gone" in report.failed["spend"]
+    for view in report.failed:
+        assert not shop.rebuild(view).failed
+    assert list(shop.view("spend").scan()) == [{"who": "a", "n": 6}, {"who": "b", "n": 5}]
+    assert [row["orders"] for row in shop.view("whole").scan()] == [11]
+    assert shop.store.states.volume != before

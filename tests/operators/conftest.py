@@ -18,7 +18,7 @@ from everview.stores.embedded import EmbeddedStore
 from everview.stores.embedded.shard import EmbeddedShard
 from tests import shards
 from tests.operators.histories import Row, counted
-from tests.shards import new_shard
+from tests.shards import NAMES, neighbours, new_shard
 
 Maintain = Callable[[Node, Iterable[list[pa.Table]]], tuple[list[Counter[Row]], int]]
 
@@ -42,7 +42,7 @@ class MemoryShard:
         return len(self._state), 0
 
 
-@pytest.fixture(scope="session", params=["memory", "embedded"])
+@pytest.fixture(scope="session", params=["memory", *NAMES])
 def shard(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EmbeddedShard | MemoryShard]:
@@ -52,7 +52,8 @@ def shard(
         return
     path = tmp_path_factory.mktemp("operators") / "store.ev"
     store = EmbeddedStore(str(path), create=True, durability="never")
-    yield new_shard(store, "operator", 0)
+    neighbours(store, 0)
+    yield new_shard(store, request.param, 0)
     store.close()
 
 

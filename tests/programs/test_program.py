@@ -21,10 +21,10 @@ def test_each_shard_is_loaded_once(
 ) -> None:
     """Also an aggregate of all rows, which makes its row even over none, above another operator
     that has all rows in one shard: a second load would take the place of the first."""
-    loaded: list[str] = []
+    loaded: list[tuple[str, bytes]] = []
 
     def load(shard: EmbeddedShard, *arguments: Any, found: Any = EmbeddedShard.load) -> pa.Table:
-        loaded.append(shard.environment.path)
+        loaded.append((shard.environment.path, shard._prefix))
         return found(shard, *arguments)
 
     monkeypatch.setattr(EmbeddedShard, "load", load)

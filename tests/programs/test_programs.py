@@ -88,8 +88,9 @@ def test_a_program_is_made_anew_when_an_operator_keeps_its_state_elsewhere(
             view = record_of(db, "v")
             ((operator, old),) = view.operators.items()
             states = tmp_path / "t.ev" / "state"
-            shutil.copytree(states / old, states / "moved")
-            moved = replace(view, states={**view.states, operator: "moved"})
+            volume, _, name = old.partition(".")
+            shutil.copytree(states / f"volume-{volume}", states / "volume-moved")
+            moved = replace(view, states={**view.states, operator: f"moved.{name}"})
             db.store.catalog.write({VIEWS["v"]: moved}, token)
         before = [db.store.states.shard(old, number).work() for number in view.shards]
         table.put([{"id": 2}])

@@ -12,7 +12,7 @@ import copy
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -433,16 +433,23 @@ class MemoryStates(States):
     def names(self) -> list[str]:
         return list(self.shards)
 
-    def drop(self, state: str) -> None:
-        self.shards.pop(state, None)
+    @property
+    def volume(self) -> str:
+        return "views"
 
-    def fence(self, state: str, shards: Sequence[int], token: int) -> str:
-        for number in shards:
-            shard = self.shard(state, number)
+    def renew(self) -> None:
+        return None
+
+    def drop(self, *states: str, used: Collection[str] = ()) -> None:
+        for state in states:
+            self.shards.pop(state, None)
+
+    def fence(self, states: Collection[str], token: int) -> dict[str, str]:
+        for shard in [shard for state in states for shard in self.shards[state].values()]:
             if token < shard.token:
                 raise Superseded("a newer maintainer is known")
             shard.token = token
-        return state
+        return {state: state for state in states}
 
     @property
     def is_suspect(self) -> bool:

@@ -90,7 +90,7 @@ def test_a_load_may_be_done_again_until_an_epoch_follows(shard: Shard) -> None:
 
 def test_an_older_token_writes_nothing(store: Store, shard: Shard) -> None:
     shard.load(1, 1, add(5))
-    assert store.states.fence("s", [0, 1], 2) == "s"
+    assert store.states.fence(["s"], 2) == {"s": "s"}
     for write in (shard.apply, shard.load):
         with pytest.raises(Superseded):
             write(2, 1, add(1))

@@ -200,7 +200,7 @@ def test_a_holder_stopped_in_the_middle_of_a_write_leaves_a_copy(store: Embedded
         assert said(stopped) == "writing"
         os.kill(stopped.pid, signal.SIGSTOP)
         with store.leases.hold(WORK, LEASE, quietly) as token:
-            state = store.states.fence("s", [0, 1], token)
+            state = store.states.fence(["s"], token)["s"]
             assert state != "s"
             assert [store.states.shard(state, number).get(b"k") for number in (0, 1)] == [
                 b"first"
@@ -216,7 +216,7 @@ def test_a_holder_stopped_in_the_middle_of_a_write_leaves_a_copy(store: Embedded
 
 def test_a_state_that_nobody_writes_is_fenced_where_it_is(store: EmbeddedStore) -> None:
     new_shard(store, "s", 0).load(1, 1, put(b"first"))
-    assert store.states.fence("s", [0], 2) == "s"
+    assert store.states.fence(["s"], 2) == {"s": "s"}
     with pytest.raises(Superseded):
         store.states.shard("s", 0).apply(2, 1, put(b"stale"))
 

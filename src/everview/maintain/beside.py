@@ -11,9 +11,11 @@ Who holds the lease of loads may change that record; when the load is ready, the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 
 from everview.catalog import (
     LOAD,
@@ -28,7 +30,7 @@ from everview.catalog.loads import BEGINNING, OVER, READY
 from everview.catalog.records import ROWS
 from everview.errors import EverviewError, TableNotFound
 from everview.maintain.loader import Loader, latest
-from everview.maintain.loads import FIRST, new_state
+from everview.maintain.loads import FIRST, create_states
 from everview.maintain.maintainer import Maintainer
 from everview.maintain.recovery import ahead_of_logs
 from everview.maintain.views import drop_states, tables_of, without_load
@@ -181,10 +183,11 @@ def _begun(maintainer: Maintainer, group: Group) -> LoadRecord:
     store, token = maintainer.store, maintainer.token
     epoch, views = store.catalog.epoch, group.views
     positions = latest(store, tables_of(views))
-    operators = {node.identity: new_state() for node in _operators(views)}
-    places = {node.identity: new_state() for node in _operators(views)}
+    names, others = _states_of_new_volume(), _states_of_new_volume()
+    operators = {node.identity: next(names) for node in _operators(views)}
+    places = {node.identity: next(others) for node in _operators(views)}
     placed = tuple(
-        replace(view, states={i: operators[i] for i in _identities(view)} | {ROWS: new_state()})
+        replace(view, states={i: operators[i] for i in _identities(view)} | {ROWS: next(names)})
         for view in views
     )
     record = LoadRecord(
@@ -193,18 +196,24 @@ def _begun(maintainer: Maintainer, group: Group) -> LoadRecord:
         number=max(epoch.number, FIRST),
         positions=positions,
         places=places,
-        notes=new_state(),
+        notes=next(others),
         expected_rows=expected_rows(store, views),
         begun=time.time(),
     )
     store.states.begin(token)
     store.catalog.write({LOAD: replace(record, stage=BEGINNING)}, token)
-    for state in record.states:
-        store.states.create(state, views[0].shards)
+    create_states(store, record.states, views[0].shards)
     for table, regions in positions.items():
         store.register(table, OF_LOADS, regions)
     store.catalog.write({LOAD: record, PACE: Pace(record.notes)}, token)
     return record
+
+
+def _states_of_new_volume() -> Iterator[str]:
+    """Names in a volume that the epochs of other views do not write. They ascend, so that what is
+    loaded later is appended."""
+    volume = uuid.uuid4().hex[:12]
+    return (f"{volume}.{number:012x}" for number in count())
 
 
 def _operators(views: Sequence[ViewRecord]) -> list[Node]:

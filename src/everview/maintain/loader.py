@@ -15,7 +15,7 @@ from everview.catalog.loads import CATCHING_UP, READY
 from everview.engines.failures import run_again
 from everview.errors import EverviewError, LoadEnded
 from everview.maintain.cut import cut, time_now
-from everview.maintain.loads import give_up, new_state
+from everview.maintain.loads import create_states, give_up, new_state, volume_of
 from everview.maintain.maintainer import FAILURES, Maintainer, run_alone
 from everview.maintain.views import followed_tables, views_touched
 from everview.maintain.waiting import recomputed, still_waiting
@@ -101,13 +101,13 @@ class Loader(threading.Thread):
     def _go_on(self) -> None:
         """Go on after an earlier try. Operators that the engine computes begin with new states:
         rows may come out otherwise this time, and a process of the earlier try may still write."""
-        record, states = self._record, self._store.states
+        record = self._record
         unloaded = [view for view in record.views if view.name not in record.loaded]
         identities = {node.identity for view in unloaded for node in recomputed(view.plan)}
-        fresh = {identity: new_state() for identity in identities - set(record.outputs)}
-        places = {identity: new_state() for identity in fresh}
-        for state in (*fresh.values(), *places.values()):
-            states.create(state, self._shards)
+        volume, of_places = (volume_of(state) for state in (record.views[0].rows, record.notes))
+        fresh = {identity: new_state(volume) for identity in identities - set(record.outputs)}
+        places = {identity: new_state(of_places) for identity in fresh}
+        create_states(self._store, (*fresh.values(), *places.values()), self._shards)
         views = [
             replace(view, states={i: fresh.get(i, state) for i, state in view.states.items()})
             for view in record.views

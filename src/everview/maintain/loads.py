@@ -5,8 +5,9 @@ Large ones are loaded beside epochs (`beside`).
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -124,9 +125,10 @@ def _with_states(
     operators = {node.identity: node for node in view.plan.walk() if node.is_operator}
     live_views = [*(other for other in views if other.is_live), *beside]
     live = {node: state for other in live_views for node, state in other.operators.items()}
-    fresh = {identity: new_state() for identity in operators.keys() - live.keys()}
+    volume = store.states.volume
+    fresh = {identity: new_state(volume) for identity in operators.keys() - live.keys()}
     shared = {identity: live[identity] for identity in operators.keys() & live.keys()}
-    states = {**shared, **fresh, ROWS: new_state()}
+    states = {**shared, **fresh, ROWS: new_state(volume)}
     recomputed = {
         identity: StoredRows(state)
         for identity, state in shared.items()
@@ -136,14 +138,25 @@ def _with_states(
     rows = (_rows_of(other, lie_by_columns) for other in live_views if beside_rows)
     stored_rows = recomputed | dict(filter(None, rows))
     planned = jobs([view.plan], worth=1, stored=stored_rows)
-    places = {node.identity: new_state() for part in planned.ahead for node in part}
-    for state in (*fresh.values(), states[ROWS], *places.values()):
-        store.states.create(state, view.shards)
+    places = {node.identity: new_state(volume) for part in planned.ahead for node in part}
+    create_states(store, (*fresh.values(), states[ROWS], *places.values()), view.shards)
     return replace(view, states=states), Load(fresh, stored_rows, planned, places)
 
 
-def new_state() -> str:
-    return uuid.uuid4().hex[:12]
+def new_state(volume: str) -> str:
+    return f"{volume}.{secrets.token_hex(6)}"
+
+
+def volume_of(state: str) -> str:
+    return state.partition(".")[0]
+
+
+def create_states(store: Store, states: Iterable[str], shards: Sequence[int]) -> None:
+    def create() -> None:
+        for state in states:
+            store.states.create(state, shards)
+
+    store.states.together(create)
 
 
 def _rows_of(view: ViewRecord, lie_by_columns: bool) -> tuple[str, StoredRows] | None:

@@ -92,7 +92,7 @@ class Maintainer:
             other.name
             for other in self.store.catalog.all(VIEWS).values()
             if other.name != view.name
-            and any(f"/{state}/" in what for state in other.states.values())
+            and any(f"(state {state} in " in what for state in other.states.values())
         ]
         return f"; this is also state of view {', '.join(names)}" if names else ""
 

@@ -82,6 +82,7 @@ def _run(maintainer: Maintainer, loading: Loading) -> bool:
         if is_done:
             loading.wait()
     if is_done:
+        maintainer.store.states.sweep()
         settle_if_quiet(maintainer.store, maintainer.token)
     return is_done
 

@@ -39,8 +39,7 @@ def fence(store: Store, token: int) -> None:
         return
     store.states.begin(token)
     views = store.catalog.all(VIEWS)
-    shards = {state: view.shards for view in views.values() for state in view.states.values()}
-    names = {state: store.states.fence(state, shards[state], token) for state in shards}
+    names = store.states.fence(_states_of(views.values()), token)
     moved: RecordChanges = {
         key: replace(view, states={node: names[state] for node, state in view.states.items()})
         for key, view in views.items()
@@ -87,6 +86,7 @@ def rebuild_view(store: Store, name: str) -> None:
             for key, view in views.items()
             if states & set(view.states.values()) or key == VIEWS[name]
         }
+        store.states.renew()  # the files may be damaged in which they were
         store.catalog.write(affected, token)
 
 
@@ -99,8 +99,8 @@ def without_load(store: Store) -> RecordChanges:
 def drop_states(store: Store, states: Iterable[str], views: Iterable[ViewRecord]) -> None:
     """Delete states that none of the views has, nor the load beside epochs."""
     load = store.catalog.get(LOAD)
-    for state in set(states) - _states_of(views) - (load.states if load else set()):
-        store.states.drop(state)
+    used = _states_of(views) | (load.states if load else set())
+    store.states.drop(*(set(states) - used), used=used)
 
 
 def views_touched(views: Iterable[ViewRecord], step: Step) -> list[ViewRecord]:

@@ -17,9 +17,8 @@ from everview.operators.bags import Bagged, BagRows, bagged
 from everview.operators.base import Operator
 from everview.plan.nodes import Order, TopK
 from everview.schema import Column, is_variable
-from everview.state import State
+from everview.state import ORDERED_BYTES, State
 
-LONG = 495
 _EMPTY = pa.scalar(b"", pa.binary())
 
 
@@ -101,9 +100,10 @@ class TopKOperator(Operator):
 
     def _ordered(self, state: State) -> Iterator[tuple[bytes, int]]:
         """The stored rows in order, and how often each occurs."""
-        for key, tied in groupby(state.scan_bags(), lambda entry: entry[0][:LONG]):
+        for key, tied in groupby(state.scan_bags(), lambda entry: entry[0][:ORDERED_BYTES]):
             entries = ((row, count) for _, row, count in tied)
-            yield from self._sorted(list(entries)) if len(key) == LONG else entries
+            is_long = len(key) == ORDERED_BYTES
+            yield from self._sorted(list(entries)) if is_long else entries
 
     def _sorted(self, entries: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
         """Rows whose stored keys are cut, in the order of their whole keys."""

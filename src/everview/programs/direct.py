@@ -39,6 +39,7 @@ from everview.programs.applying import (
 )
 from everview.programs.reading import Changes, Rows, names_read, parts_of
 from everview.programs.step import Step
+from everview.stores import shared_store
 
 DIRECT = "EVERVIEW_DIRECT_CHANGES"
 DIRECT_CHANGES = int(os.environ.get(DIRECT, "100000"))  # with more, several cores are faster
@@ -278,12 +279,22 @@ def run(
     others: list[ViewRecord] = []
     for view in views:
         (chosen if is_direct(view) else others).append(view)
-    direct, touched = Direct(step, states, chosen), 0
-    for view in chosen:
-        try:
-            touched += direct.sink(view)
-        except EverviewError:
-            raise
-        except Exception:
-            others.append(view)
-    return touched, others
+
+    def sink_all() -> tuple[int, list[ViewRecord]]:
+        direct, touched, failing = Direct(step, states, chosen), 0, list[ViewRecord]()
+        for view in chosen:
+            try:
+                touched += direct.sink(view)
+            except EverviewError:
+                raise
+            except Exception:
+                failing.append(view)
+        return touched, failing
+
+    try:
+        touched, failing = shared_store(step.address, readonly=False).states.together(sink_all)
+    except EverviewError:
+        raise
+    except Exception:  # an operator of some view
+        return 0, list(views)
+    return touched, others + failing

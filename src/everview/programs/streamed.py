@@ -21,6 +21,7 @@ from everview.programs.direct import Direct, Placed, expressed, is_direct, is_sm
 from everview.programs.pacing import Pacer
 from everview.programs.reading import Rows, names_read, parts_of
 from everview.programs.step import Step
+from everview.stores import shared_store
 
 MOST_ROWS = 2_000_000  # of all tables; with more, several cores are faster, and can go on later
 _CHUNK_ROWS = 1 << 17
@@ -55,7 +56,9 @@ def load(
     tables = {i: pa.concat_tables(parts) if parts else None for i, parts in partials.items()}
     direct = Direct(step, states, streamed, tables)
     names = {view.name for view in streamed}
-    return sum(map(direct.sink, streamed)), [view for view in views if view.name not in names]
+    states_of_step = shared_store(step.address, readonly=False).states
+    loaded = states_of_step.together(lambda: sum(map(direct.sink, streamed)))
+    return loaded, [view for view in views if view.name not in names]
 
 
 @lru_cache(4096)

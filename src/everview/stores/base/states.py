@@ -13,8 +13,8 @@ Every write comes with the token of a lease. A superseded maintainer writes noth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ class CountedState(State, Protocol):
     log: pa.Table | None
 
 
+T = TypeVar("T")
 Work = Callable[[CountedState], pa.Table]
 
 
@@ -132,7 +133,29 @@ class StateReader(ABC):
 
 
 class States(StateReader):
-    """Shards to read and write."""
+    """Shards to read and write.
+
+    A state may be named `volume.name`, with a name of 12 hexadecimal digits: a store may store the
+    states of a volume together. What is written for long while others must not wait belongs in a
+    volume of its own.
+    """
+
+    @property
+    @abstractmethod
+    def volume(self) -> str:
+        """The volume for new states that have no reason to be in another."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Let `volume` be a new one from now on, as something is wrong with the files of this."""
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do work, and return its result. A store may let all that it writes to shards in this
+        thread count at once, which takes less time.
+
+        If a write raises inside of it, this raises too; `work` may be done again from its start.
+        """
+        return work()
 
     @abstractmethod
     def create(self, state: str, shards: Sequence[int]) -> None:
@@ -143,14 +166,19 @@ class States(StateReader):
         """The states that there are, also those that no view knows."""
 
     @abstractmethod
-    def drop(self, state: str) -> None:
-        """Delete a state; its readers may finish."""
+    def drop(self, *states: str, used: Collection[str] = ()) -> None:
+        """Delete states; their readers may finish. Of a volume in which no state is `used`, all may
+        go at once."""
+
+    def sweep(self) -> bool:
+        """Delete some of what dropped states may have left, in a moment; whether more is left."""
+        return False
 
     @abstractmethod
-    def fence(self, state: str, shards: Sequence[int], token: int) -> str:
-        """Shut maintainers with older tokens out of a state; returns its name from now on.
+    def fence(self, states: Collection[str], token: int) -> dict[str, str]:
+        """Shut maintainers with older tokens out of states; returns what each is named from now on.
 
-        A store may go on with a copy of the state, if an older maintainer can't be shut out of it.
+        A store may go on with a copy of a state, if an older maintainer can't be shut out of it.
         """
 
     @abstractmethod

@@ -36,6 +36,7 @@ from everview.stores.embedded.tokens import check_token
 
 DATABASES = ("documents",)
 _TABLE, _NEXT, _OTHER = b"table/", b"next table", b"document/"
+_WRITES = b"writes of "  # and the prefix of a kind of records: how often some were written
 
 R = TypeVar("R", bound=Record)
 Records = dict[Key[Any], Any]
@@ -43,7 +44,8 @@ Glance = tuple[Records, dict[str, Layout]]
 
 
 class EmbeddedCatalog(Catalog):
-    """Definitions of tables, and records. It parses a document again only if that has changed."""
+    """Definitions of tables, and records. It parses a document again only if that has changed, and
+    looks at the documents of a kind only if one of them was written."""
 
     def __init__(self, environment: Environment, home: str, readonly: bool) -> None:
         self.environment = environment
@@ -52,6 +54,7 @@ class EmbeddedCatalog(Catalog):
         self._readonly = readonly
         self._layouts: dict[bytes, tuple[bytes, Layout]] = {}
         self._records: dict[str, tuple[bytes, Any]] = {}
+        self._kinds: dict[str, tuple[bytes, dict[Key[Any], Any]]] = {}
 
     @property
     def to_write(self) -> EmbeddedCatalog:
@@ -175,6 +178,10 @@ class EmbeddedCatalog(Catalog):
             return self._records_of(txn, kind)
 
     def _records_of(self, txn: lmdb.Transaction, kind: Kind[R]) -> dict[Key[R], R]:
+        writes = txn.get(_WRITES + kind.prefix.encode(), db=self._documents)
+        cached = self._kinds.get(kind.prefix)
+        if writes is not None and cached is not None and cached[0] == writes:
+            return dict(cached[1])
         prefix, records = _OTHER + kind.prefix.encode(), {}
         cursor = txn.cursor(self._documents)
         has_item = cursor.set_range(prefix)
@@ -182,6 +189,8 @@ class EmbeddedCatalog(Catalog):
             key = Key(cursor.key()[len(_OTHER) :].decode(), kind)
             records[key] = self._parse_record(key, cursor.value())
             has_item = cursor.next()
+        if writes is not None:
+            self._kinds[kind.prefix] = writes, dict(records)
         return records
 
     def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
@@ -220,8 +229,14 @@ class EmbeddedCatalog(Catalog):
                     txn.delete(_OTHER + key.text.encode(), db=self._documents)
                 else:
                     self._store(txn, _OTHER + key.text.encode(), record.to_document())
+            for prefix in {key.kind.prefix for key in changes}:
+                self._count_write(txn, _WRITES + prefix.encode())
 
         self.to_write.environment.update(apply)
+
+    def _count_write(self, txn: lmdb.Transaction, key: bytes) -> None:
+        number = int(txn.get(key, b"0", db=self._documents)) + 1
+        txn.put(key, b"%d" % number, db=self._documents)
 
     def _check_table(self, txn: lmdb.Transaction, table: str, exists: bool) -> None:
         if exists:

@@ -16,9 +16,9 @@ from everview.errors import EverviewError, TableNotFound
 from everview.stores.base import Compaction, Space
 from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.lease import locked
-from everview.stores.embedded.shard import lock_of
 from everview.stores.embedded.space import Lock, give_back, space_of
 from everview.stores.embedded.states import path_of
+from everview.stores.embedded.together import lock_of
 
 if TYPE_CHECKING:
     from everview.stores.embedded.store import EmbeddedStore
@@ -72,16 +72,12 @@ def _parts(store: EmbeddedStore) -> Iterator[Part]:
             for number in range(layout.schema.regions):
                 path = os.path.relpath(os.path.join(layout.directory, str(number)), store.path)
                 yield path, partial(_region, store, table, number), nullcontext
-    for state in sorted(store.states.names()):
-        for number in store.states.shards(state):
-            path = path_of(state, number)
+    for directory in store.states.directories():
+        for number in store.states.shards(directory):
+            path = path_of(directory, number)
             lock = partial(locked, lock_of(os.path.join(store.path, path)), _PATIENCE)
-            yield path, partial(_shard, store, state, number), lock
+            yield path, partial(store.states.environment, directory, number), lock
 
 
 def _region(store: EmbeddedStore, table: str, number: int) -> Environment:
     return store._region(store._layout(table), number).environment
-
-
-def _shard(store: EmbeddedStore, state: str, number: int) -> Environment:
-    return store.states.shard(state, number).environment

@@ -1,9 +1,9 @@
 """The directory of a database: what is in it, and which version of the format wrote it.
 
-FORMAT              the text "everview 4"; every process that uses the database holds a shared lock
+FORMAT              the text "everview 5"; every process that uses the database holds a shared lock
 catalog/            definitions and other documents, an LMDB environment
 tables/000001/0     region 0 of the first table, an LMDB environment; and so on
-state/5f0c…/12      shard 12 of the state of an operator or view, an LMDB environment; and so on
+state/volume-views0/3  shard 3 of the states that lie in a volume, an LMDB environment; and so on
 pins/4711.1a2b3c4d  a pin that process 4711 holds, JSON
 MAINTAINER.1        the lease with token 1: the process that maintains views locks this file
 RUNNER.1            the same for `everview run`, which holds it between epochs too
@@ -16,17 +16,22 @@ import fcntl
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from everview.errors import DatabaseError, FormatMismatch, NotADatabase
 
-FORMAT = 4
+FORMAT = 5
+_CONVERTED = 4  # a database of this format has no volumes; all else in it is the same
 _NAME = "FORMAT"
 
 
-def open_directory(path: str, create: bool, make_catalog: Callable[[], None]) -> int:
+def open_directory(
+    path: str, create: bool, readonly: bool, make_catalog: Callable[[], None]
+) -> int:
     """Check that `path` is a database in our format and lock it against a change of format.
 
-    Returns the locked file, which the caller closes. With `create`, makes a database in a new or
+    A database of the format before ours becomes one of ours when it is opened to write. Returns the
+    locked file, which the caller closes. With `create`, makes a database in a new or
     empty directory: first its catalog, then FORMAT. Raises `NotADatabase`, `FormatMismatch`, and
     `DatabaseError` while another process changes the format.
     """
@@ -50,7 +55,7 @@ def open_directory(path: str, create: bool, make_catalog: Callable[[], None]) ->
             "the path, or create a database in a new directory"
         ) from None
     try:
-        _check_format(path, lock)
+        _check_format(path, lock, readonly)
     except BaseException:
         os.close(lock)
         raise
@@ -86,7 +91,7 @@ def identity_of(file: int | str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _check_format(path: str, lock: int) -> None:
+def _check_format(path: str, lock: int, readonly: bool) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -98,13 +103,43 @@ def _check_format(path: str, lock: int) -> None:
         raise NotADatabase(
             f"{path} is not a database: its file {_NAME} says {words!r}; check the path"
         )
-    if int(words[1]) != FORMAT:
+    if int(words[1]) == _CONVERTED:
+        if not readonly:
+            _convert(path, lock)
+    elif int(words[1]) != FORMAT:
         newer = int(words[1]) > FORMAT
         remedy = "upgrade everview" if newer else "open it once with the everview that wrote it"
         raise FormatMismatch(
             f"{path} has format {int(words[1])}, this version of everview uses format {FORMAT}; "
             f"{remedy}"
         )
+
+
+def _convert(path: str, lock: int) -> None:
+    """Let a database of the format before ours be one of ours; nobody else may use it meanwhile."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        raise DatabaseError(
+            f"{path} has format {_CONVERTED}, and other processes use it; end them, so that it can "
+            f"be converted to format {FORMAT}, and open it again"
+        ) from None
+    try:
+        _write_format(os.path.join(path, _NAME), "r+b")
+    except OSError as error:
+        raise DatabaseError(
+            f"{path} can't be converted to format {FORMAT}: {error.strerror}; get the right to "
+            "write there, or open it with readonly=True"
+        ) from error
+    fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+def _write_format(file_name: str, mode: Literal["wb", "r+b"]) -> None:
+    with open(file_name, mode) as file:
+        file.write(b"everview %d\n" % FORMAT)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _create(path: str, make_catalog: Callable[[], None]) -> None:
@@ -131,10 +166,7 @@ def _create(path: str, make_catalog: Callable[[], None]) -> None:
             f"nothing can be written in {path}: {error.strerror}; choose another directory"
         ) from error
     make_catalog()
-    with open(draft, "wb") as file:
-        file.write(b"everview %d\n" % FORMAT)
-        file.flush()
-        os.fsync(file.fileno())
+    _write_format(draft, "wb")
     _put_in_place(draft, os.path.join(path, _NAME))
 
 

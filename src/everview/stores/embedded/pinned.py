@@ -36,6 +36,7 @@ from everview.stores.embedded.region import Region
 from everview.stores.embedded.scan import undo
 from everview.stores.embedded.shard import EmbeddedShard
 from everview.stores.embedded.states import is_of_another_boot
+from everview.stores.embedded.volumes import place_of
 
 if TYPE_CHECKING:
     from everview.stores.embedded.store import EmbeddedStore
@@ -46,12 +47,15 @@ PATIENCE = 60.0
 class PinnedStates(StateReader):
     """The rows of views as they were when they were pinned."""
 
-    def __init__(self, shards: Mapping[tuple[str, int], HeldEnvironment], owner: object) -> None:
-        self._shards = shards
+    def __init__(
+        self, environments: Mapping[tuple[str, int], HeldEnvironment], owner: object
+    ) -> None:
+        self._environments = environments
         self._owner = owner
 
     def shard(self, state: str, number: int) -> EmbeddedShard:
-        return EmbeddedShard(self._shards[state, number], self._owner)
+        directory, prefix = place_of(state)
+        return EmbeddedShard(self._environments[directory, number], self._owner, prefix)
 
     @property
     def is_suspect(self) -> bool:
@@ -92,15 +96,17 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
         self._catalog = PinnedCatalog(records)
         epoch = self._catalog.epoch
         try:
-            shards = {
-                (view.rows, number): self._pin_environment(
-                    self._store.states.shard(view.rows, number).environment
-                )
+            places = {
+                (place_of(view.rows)[0], number)
                 for view in self._catalog.all(VIEWS).values()
                 if view.is_loaded
                 for number in view.shards
             }
-            self._states = PinnedStates(shards, self)
+            environments = {
+                place: self._pin_environment(self._store.states.environment(*place))
+                for place in places
+            }
+            self._states = PinnedStates(environments, self)
             self._regions_of = {
                 name: self._regions_at(layout, epoch.positions) for name, layout in layouts.items()
             }

@@ -1,21 +1,26 @@
-"""Shards: the state of an operator or the rows of a view, in one LMDB environment each.
+"""Shards: the state of an operator or the rows of a view.
+
+A state lies in a *volume*: an LMDB environment for each shard, which the states of the volume share
+or, if its name has no dot, which it has for itself. What belongs to a state begins with its prefix.
 
 Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
-`long` (rows of bags that are too long for LMDB's values under one key), `meta` (`applied`: the
-last epoch applied; `outbox`: its output, an Arrow stream, in pieces of a GiB; `token`: the lease
-of who wrote last; `log` with an epoch: what the epoch changed, if someone follows that; `load` and
-`work`: what the load and the last epochs took; `ended`: which tasks of an epoch came to their end;
-`rows` with a name: how many rows a load has read). All change in one transaction, so an epoch is
-applied once, and asking for it again gives the outbox: that is how the law of states holds here.
+`long` (rows of bags that are too long for LMDB's values under one key), `meta` (`token`: the lease
+of who wrote last, one for the environment; and for each state `made`: it is there; `applied`: the
+last epoch applied; `outbox`: its output, an Arrow stream, in pieces of a GiB; `log` with an epoch:
+what the epoch changed, if someone follows that; `load` and `work`: what the load and the last
+epochs took; `size`: its items and pages; `ended`: which tasks of an epoch came to their end; `rows`
+with a name: how many rows a load has read). All change in one transaction, so an epoch is applied
+once, and asking for it again gives the outbox: that is how the law of states holds here.
 """
 
 from __future__ import annotations
 
-import os
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import lmdb
@@ -27,20 +32,25 @@ from everview.errors import Damaged, Superseded
 from everview.stores.base import Shard
 from everview.stores.base.states import Work
 from everview.stores.embedded.environment import Environment
-from everview.stores.embedded.lease import locked
 from everview.stores.embedded.scan import fill
 from everview.stores.embedded.sealed import seal, unseal
-from everview.stores.embedded.state import ShardState
+from everview.stores.embedded.state import MADE, PREFIX_BYTES, ShardState
+from everview.stores.embedded.together import update
 from everview.stores.embedded.tokens import check_token
+from everview.stores.embedded.volumes import state_at
 from everview.stores.work import ShardWork, append_record, records
 
 DATABASES = ("rows", "bags", "long", "meta")
 _APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
 _LOAD, _WORK, _ENDED, _LOG, _ROWS = b"load", b"work", b"ended", b"log ", b"rows "
+_SIZE = b"size"
 _NUMBER = struct.Struct("<Q")
+_OCCUPIED = struct.Struct("<qq")  # items, pages
 _READ = 8192
 _PIECE = 1 << 30  # bytes
 _PATIENCE = 30.0  # seconds
+LEFT = b"left"  # in an environment where dropped states have left items
+_AT_ONCE = 50_000  # keys to delete in one transaction
 T = TypeVar("T")
 
 
@@ -54,17 +64,13 @@ def _log_of(epoch: int) -> bytes:
     return _LOG + b"%020d" % epoch
 
 
-def lock_of(path: str) -> str:
-    """The file that is locked while the shard in a directory is written."""
-    return os.path.join(path, "write.lock")
-
-
 class EmbeddedShard(Shard):
-    """A shard in an environment of its own; it keeps the store open as long as it is used."""
+    """A shard in an environment of its volume; it keeps the store open as long as it is used."""
 
-    def __init__(self, environment: Environment, store: object) -> None:
+    def __init__(self, environment: Environment, store: object, prefix: bytes = b"") -> None:
         self.environment = environment
         self._store = store
+        self._prefix = prefix
         environment.patience = _PATIENCE
 
     def apply(self, epoch: int, token: int, work: Work, log_after: int | None = None) -> pa.Table:
@@ -72,8 +78,10 @@ class EmbeddedShard(Shard):
             self._check(txn, token)
             if self._check_order(txn, epoch) == epoch:
                 return self._stream(txn, _OUTBOX)
-            state = ShardState(txn, self.environment.dbs)
+            before = self._occupied(txn)
+            state = self._state(txn)
             output = work(state)
+            self._add_size(txn, before)
             start = time.perf_counter_ns()
             self._put_stream(txn, _OUTBOX, output)
             self._trim_log(txn, epoch if log_after is None else log_after)
@@ -92,13 +100,15 @@ class EmbeddedShard(Shard):
             self._check(txn, token)
             self._check_order(txn, epoch)
             ended_tasks = self._get_meta(txn, _ENDED)
-            for db in self.environment.dbs:
-                txn.drop(db, delete=False)
+            self._clear(txn)
             self._check(txn, token)
+            self._put_meta(txn, MADE, b"")
             self._put_meta(txn, _ENDED, ended_tasks)
             self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
-            state = ShardState(txn, self.environment.dbs)
+            before = self._occupied(txn)
+            state = self._state(txn)
             output = work(state)
+            self._add_size(txn, before)
             self._put_meta(txn, _LOAD, state.tally.record(epoch))
             return output
 
@@ -113,17 +123,17 @@ class EmbeddedShard(Shard):
         self._update(once)
 
     def output(self, epoch: int) -> pa.Table | None:
-        with self.environment.reading() as txn, self._naming_damaged_place():
+        with self._reading() as txn:
             if self._check_order(txn, epoch) != epoch:
                 return None
             return self._stream(txn, _OUTBOX)
 
     def is_at(self, epoch: int) -> bool:
-        with self.environment.reading() as txn, self._naming_damaged_place():
+        with self._reading() as txn:
             return self._number(txn, _APPLIED) == epoch
 
     def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
-        with self.environment.reading() as txn, self._naming_damaged_place():
+        with self._reading() as txn:
             for name in self._log_names(txn, after, upto):
                 yield int(name[len(_LOG) :]), self._stream(txn, name)
 
@@ -133,11 +143,12 @@ class EmbeddedShard(Shard):
 
     def _log_names(self, txn: lmdb.Transaction, after: int, upto: int) -> Iterator[bytes]:
         """The names of what the log has of some epochs, in their order."""
-        first, last = _log_of(after + 1), _log_of(upto)
+        prefix = self._prefix
+        first, last = prefix + _log_of(after + 1), prefix + _log_of(upto)
         cursor = txn.cursor(self.environment.dbs[-1])
         more = cursor.set_range(first)
         while more and (name := bytes(cursor.key())) <= last:
-            yield name
+            yield name[len(prefix) :]
             more = cursor.set_range(name + b"!")  # after its pieces
 
     def note_end(self, epoch: int, token: int, task: int) -> None:
@@ -150,7 +161,7 @@ class EmbeddedShard(Shard):
         self._update(add_task)
 
     def ended_tasks(self, epoch: int, token: int) -> int:
-        with self.environment.reading() as txn, self._naming_damaged_place():
+        with self._reading() as txn:
             return len(self._tasks(txn, epoch, token))
 
     def _tasks(self, txn: lmdb.Transaction, epoch: int, token: int) -> list[int]:
@@ -165,12 +176,12 @@ class EmbeddedShard(Shard):
         self._update(note)
 
     def noted_rows(self) -> dict[str, int]:
-        with self.environment.reading() as txn, self._naming_damaged_place():
-            cursor = txn.cursor(self.environment.dbs[-1])
+        with self._reading() as txn:
+            cursor, prefix = txn.cursor(self.environment.dbs[-1]), self._prefix
             names = []
-            more = cursor.set_range(_ROWS)
-            while more and (name := bytes(cursor.key())).startswith(_ROWS):
-                names.append(name)
+            more = cursor.set_range(prefix + _ROWS)
+            while more and (name := bytes(cursor.key())).startswith(prefix + _ROWS):
+                names.append(name[len(prefix) :])
                 more = cursor.next()
             return {name[len(_ROWS) :].decode(): self._number(txn, name) or 0 for name in names}
 
@@ -178,11 +189,44 @@ class EmbeddedShard(Shard):
         """Refuse older tokens from now on. The caller holds the lock."""
         self.environment.update(lambda txn: self._check(txn, token))
 
-    def _update(self, work: Callable[[lmdb.Transaction], T]) -> T:
+    def make(self) -> None:
+        """Let the state be there, without rows; does nothing if it is."""
+        self._update(lambda txn: self._put_meta(txn, MADE, b""), is_there=False)
+
+    def delete(self) -> None:
+        """Delete the state's part of a volume that others use too; much is left to be swept."""
+
+        def delete_some(txn: lmdb.Transaction) -> None:
+            meta = self.environment.dbs[-1]
+            _delete_some(txn, meta, self._prefix, sys.maxsize)
+            if self._clear_some(txn):
+                txn.put(LEFT, b"", db=meta)
+
+        self._update(delete_some, is_there=False)
+
+    def _update(self, work: Callable[[lmdb.Transaction], T], is_there: bool = True) -> T:
+        def checked(txn: lmdb.Transaction) -> T:
+            if is_there:
+                self._check_made(txn)
+            return work(txn)
+
         with self._naming_damaged_place():
-            self.environment.look()  # first, as the file to lock may be gone with the rest
-            with locked(lock_of(self.environment.path)):
-                return self.environment.update(work)
+            return update(self.environment, checked)
+
+    @contextmanager
+    def _reading(self) -> Iterator[lmdb.Transaction]:
+        with self.environment.reading() as txn, self._naming_damaged_place():
+            self._check_made(txn)
+            yield txn
+
+    def _check_made(self, txn: lmdb.Transaction) -> None:
+        """Raises `Damaged` if the state is not in its volume."""
+        name = self._prefix + MADE
+        if self._prefix and txn.get(name, db=self.environment.dbs[-1]) is None:
+            raise Damaged(
+                "the state of an operator or a view is gone; load the view again with `everview "
+                "verify DB --repair`"
+            )
 
     @contextmanager
     def _naming_damaged_place(self) -> Iterator[None]:
@@ -190,13 +234,58 @@ class EmbeddedShard(Shard):
         try:
             yield
         except Damaged as error:
-            raise Damaged(f"{error} (state in {self.environment.path})") from error
+            path = self.environment.path
+            state = state_at(Path(path).parent.name, self._prefix)
+            raise Damaged(f"{error} (state {state} in {path})") from error
+
+    def _state(self, txn: lmdb.Transaction) -> ShardState:
+        return ShardState(txn, self.environment.dbs, self._prefix)
 
     def _check(self, txn: lmdb.Transaction, token: int) -> None:
-        newest = self._number(txn, _TOKEN) or 0
+        """One token for all states of the environment."""
+        item = txn.get(_TOKEN, db=self.environment.dbs[-1])
+        newest = 0 if item is None else _NUMBER.unpack(unseal([_TOKEN], [item])[0])[0]
         check_token(token, newest)
         if token > newest:
-            self._put_meta(txn, _TOKEN, _NUMBER.pack(token))
+            sealed = seal([_TOKEN], [_NUMBER.pack(token)])[0]
+            txn.put(_TOKEN, sealed, db=self.environment.dbs[-1])
+
+    def _occupied(self, txn: lmdb.Transaction) -> tuple[int, int]:
+        """The items and the pages of all states in the environment."""
+        stats = [txn.stat(db) for db in self.environment.dbs[:3]]
+        kinds = ("leaf_pages", "branch_pages", "overflow_pages")
+        pages = sum(int(stat[kind]) for stat in stats for kind in kinds)
+        return sum(int(stat["entries"]) for stat in stats[:2]), pages
+
+    def _add_size(self, txn: lmdb.Transaction, before: tuple[int, int]) -> None:
+        """Note what the state has come to have since."""
+        now = self._occupied(txn)
+        if now != before:
+            old = self._size(txn)
+            parts = zip(old, before, now, strict=True)
+            grown = [size + after - earlier for size, earlier, after in parts]
+            self._put_meta(txn, _SIZE, _OCCUPIED.pack(*grown))
+
+    def _size(self, txn: lmdb.Transaction) -> tuple[int, int]:
+        item = self._get_meta(txn, _SIZE)
+        items, pages = _OCCUPIED.unpack(item) if item else (0, 0)
+        return items, pages
+
+    def _clear(self, txn: lmdb.Transaction) -> None:
+        """Delete all that the state has."""
+        if not self._prefix:
+            for db in self.environment.dbs:
+                txn.drop(db, delete=False)
+        else:
+            while self._clear_some(txn):
+                pass
+
+    def _clear_some(self, txn: lmdb.Transaction) -> bool:
+        """Delete some of what the state has; whether more may be left."""
+        room = _AT_ONCE
+        for db in self.environment.dbs:
+            room -= _delete_some(txn, db, self._prefix, room)
+        return room <= 0
 
     def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
         """The epoch applied last; raises `Superseded` if that is a later one."""
@@ -218,7 +307,7 @@ class EmbeddedShard(Shard):
 
     def _delete_stream(self, txn: lmdb.Transaction, name: bytes, number: int = 0) -> None:
         """Delete the pieces of a stream from a number on."""
-        while txn.delete(_piece(name, number), db=self.environment.dbs[-1]):
+        while txn.delete(self._prefix + _piece(name, number), db=self.environment.dbs[-1]):
             number += 1
 
     def _stream(self, txn: lmdb.Transaction, name: bytes) -> pa.Table:
@@ -232,36 +321,95 @@ class EmbeddedShard(Shard):
         return None if not value else _NUMBER.unpack(value)[0]
 
     def _put_meta(self, txn: lmdb.Transaction, name: bytes, value: bytes) -> None:
+        name = self._prefix + name
         txn.put(name, seal([name], [value])[0], db=self.environment.dbs[-1])
 
     def _get_meta(self, txn: lmdb.Transaction, name: bytes) -> bytes:
+        name = self._prefix + name
         item = txn.get(name, db=self.environment.dbs[-1])
         return b"" if item is None else unseal([name], [item])[0]
 
     def get(self, key: bytes) -> bytes:
-        with self.environment.reading() as txn, self._naming_damaged_place():
-            return ShardState(txn, self.environment.dbs).get_many([key])[0]
+        with self._reading() as txn:
+            return self._state(txn).get_many([key])[0]
 
     def values(self) -> Iterator[list[bytes]]:
-        with self.environment.reading() as txn, self._naming_damaged_place():
-            stream = txn.cursor(self.environment.dbs[0]).iternext()
+        with self._reading() as txn:
+            stream = self._state(txn).scan_values()
             while batch := fill(stream, _READ, lambda item: len(item[1])):
                 keys, values = zip(*batch, strict=True)
                 yield unseal(keys, values)
 
     def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:
-        with self.environment.reading() as txn, self._naming_damaged_place():
-            stream = ShardState(txn, self.environment.dbs).scan_bags()
+        with self._reading() as txn:
+            stream = self._state(txn).scan_bags()
             while batch := fill(stream, _READ, lambda item: len(item[1])):
                 _, rows, counts = zip(*batch, strict=True)
                 yield list(rows), list(counts)
 
     def work(self) -> ShardWork:
-        with self.environment.reading() as txn, self._naming_damaged_place():
+        with self._reading() as txn:
             load = records(self._get_meta(txn, _LOAD))
             return ShardWork(load[0] if load else None, records(self._get_meta(txn, _WORK)))
 
     def size(self) -> tuple[int, int]:
-        with self.environment.reading() as txn:
-            rows = sum(int(txn.stat(db)["entries"]) for db in self.environment.dbs[:2])
-        return rows, self.environment.file.size_on_disk
+        with self._reading() as txn:
+            if self._prefix:
+                items, pages = self._size(txn)
+                return items, pages * int(self.environment.lmdb.stat()["psize"])
+            items, _ = self._occupied(txn)
+        return items, self.environment.file.size_on_disk
+
+
+def _delete_some(txn: lmdb.Transaction, db: lmdb._Database, prefix: bytes, most: int) -> int:
+    """Delete at most so many keys that begin with a prefix, with all that is under them; returns
+    how many went."""
+    cursor, number = txn.cursor(db), 0
+    has_item = cursor.set_range(prefix)
+    while has_item and number < most and cursor.key().startswith(prefix):
+        number += 1
+        cursor.delete(dupdata=True)
+        has_item = bool(cursor.key())
+    return number
+
+
+def prefixes_in(environment: Environment) -> list[bytes]:
+    """The prefixes of the states that a volume has."""
+    with environment.reading() as txn:
+        return list(_prefixes(txn, environment.dbs[-1]))
+
+
+def _prefixes(txn: lmdb.Transaction, db: lmdb._Database) -> Iterator[bytes]:
+    cursor = txn.cursor(db)
+    has_item = cursor.first()
+    while has_item:
+        prefix = bytes(cursor.key()[:PREFIX_BYTES])
+        if len(prefix) < PREFIX_BYTES:  # it is of the environment, not of a state
+            has_item = cursor.next()
+            continue
+        yield prefix
+        number = int.from_bytes(prefix, "big") + 1
+        has_item = number >> 8 * PREFIX_BYTES == 0 and cursor.set_range(
+            number.to_bytes(PREFIX_BYTES, "big")
+        )
+
+
+def sweep(environment: Environment) -> bool:
+    """Delete some of what dropped states have left in a volume; whether more may be left."""
+    with environment.reading() as txn:
+        if txn.get(LEFT, db=environment.dbs[-1]) is None:
+            return False
+
+    def delete_some(txn: lmdb.Transaction) -> bool:
+        *dbs, meta = environment.dbs
+        states, room = set(_prefixes(txn, meta)), _AT_ONCE
+        for db in dbs:
+            for prefix in _prefixes(txn, db):
+                if prefix not in states:
+                    room -= _delete_some(txn, db, prefix, room)
+                if room <= 0:
+                    return True
+        txn.delete(LEFT, db=meta)
+        return False
+
+    return update(environment, delete_some)

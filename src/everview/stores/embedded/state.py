@@ -1,5 +1,7 @@
 """State inside of one transaction: values by key, and bags of rows by key.
 
+Several states may lie in one environment: the keys of each begin with its own prefix.
+
 Every item is sealed with a checksum of its key and value. An item whose key changed on disk stays
 at its old place. Who looks up the old key in vain checks the neighbours, and so finds it.
 """
@@ -15,7 +17,7 @@ import pyarrow as pa
 
 from everview.errors import Damaged
 from everview.state import Bag
-from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
+from everview.stores.embedded.layout import DIGEST, LONGEST, stored_key
 from everview.stores.embedded.sealed import (
     COUNT,
     SEAL,
@@ -27,6 +29,8 @@ from everview.stores.embedded.sealed import (
 )
 from everview.stores.work import Tally
 
+MADE = b"made"  # what is stored of a state that is there, behind its prefix
+PREFIX_BYTES = 6
 _TAILS = (SEAL, COUNT + SEAL)  # bytes of an item of a bag beside the row
 _LONG_ROW = LONGEST - DIGEST - _TAILS[1]
 
@@ -34,22 +38,61 @@ _LONG_ROW = LONGEST - DIGEST - _TAILS[1]
 class ShardState:
     """The `State` of operators, inside one transaction."""
 
-    def __init__(self, txn: lmdb.Transaction, dbs: Sequence[lmdb._Database]) -> None:
+    def __init__(
+        self, txn: lmdb.Transaction, dbs: Sequence[lmdb._Database], prefix: bytes = b""
+    ) -> None:
         self._txn = txn
-        self._rows, self._bags, self._long, _ = dbs
+        self._rows, self._bags, self._long, self._meta = dbs
+        self._prefix = prefix
         self.tally = Tally()
         self.log: pa.Table | None = None
 
+    def _stored(self, keys: Iterable[bytes]) -> list[bytes]:
+        """The keys as LMDB has them."""
+        prefix = self._prefix
+        return [stored_key(prefix + key) for key in keys] if prefix else list(map(stored_key, keys))
+
+    def _has_from(self, db: lmdb._Database, key: bytes) -> bool:
+        """Whether this state has items from a stored key on."""
+        cursor = self._txn.cursor(db)
+        if not (cursor.set_range(key) if key else cursor.first()):
+            return False
+        if not cursor.key().startswith(self._prefix):
+            self._check_other(cursor.key(), cursor.value())
+            return False
+        return True
+
+    def is_of_another(self, key: bytes) -> bool:
+        """Whether a stored key is of another state that is there; its damage is not of this one."""
+        if key.startswith(self._prefix):
+            return False
+        return self._txn.get(key[:PREFIX_BYTES] + MADE, db=self._meta) is not None
+
+    def _check_other(self, key: bytes, item: bytes) -> None:
+        """Raises `Damaged` if an item that is not of this state may have been of it."""
+        if not self.is_of_another(key):
+            check([key], [item])
+
     def _is_empty(self, db: lmdb._Database) -> bool:
-        return int(self._txn.stat(db)["entries"]) == 0
+        if not self._prefix:
+            return int(self._txn.stat(db)["entries"]) == 0
+        if self._has_from(db, self._prefix):
+            return False
+        self._check_gaps(db, [self._prefix])
+        return True
 
     def _ends_before(self, db: lmdb._Database, keys: list[bytes]) -> bool:
         """Whether all stored keys are less than these."""
-        cursor = self._txn.cursor(db)
-        if not cursor.last():
-            return True
-        check([cursor.key()], [cursor.value()])
-        return bool(keys) and cursor.key() < min(keys)
+        if not keys:
+            return self._is_empty(db)
+        first = min(keys)
+        if self._has_from(db, first):
+            return False
+        before = self._txn.cursor(db)
+        if before.prev() if before.set_range(first) else before.last():
+            self._check_other(before.key(), before.value())
+            return bool(before.key() < first)
+        return True
 
     def has_bags(self) -> bool:
         return not self._is_empty(self._bags)
@@ -58,16 +101,32 @@ class ShardState:
         self.tally.reads += len(keys)
         if self._is_empty(self._rows):
             return [b""] * len(keys)
-        stored_keys = list(map(stored_key, keys))
+        stored_keys = self._stored(keys)
         items = dict(self._txn.cursor(self._rows).getmulti(stored_keys))
         self._check_gaps(self._rows, [key for key in stored_keys if key not in items])
         values = dict(zip(items, unseal(list(items), list(items.values())), strict=True))
         return [values.get(key, b"") for key in stored_keys]
 
+    def scan_values(self) -> Iterator[tuple[bytes, bytes]]:
+        """All stored keys, and their items."""
+        return self._items(self._rows)
+
+    def _items(self, db: lmdb._Database) -> Iterator[tuple[bytes, bytes]]:
+        """All items of this state. Raises `Damaged` if a neighbour's key may have changed."""
+        if self._prefix:
+            self._check_gaps(db, [self._prefix])
+        cursor = self._txn.cursor(db)
+        if cursor.set_range(self._prefix) if self._prefix else cursor.first():
+            for key, item in cursor.iternext():
+                if not key.startswith(self._prefix):
+                    self._check_other(key, item)
+                    return
+                yield key, item
+
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
         self.tally.writes += len(keys)
         cursor = self._txn.cursor(self._rows)
-        stored_keys = list(map(stored_key, keys))
+        stored_keys = self._stored(keys)
         items = list(zip(stored_keys, values, seal(stored_keys, values), strict=True))
         cursor.putmulti((key, item) for key, value, item in items if value)
         for key, value, _ in items:
@@ -78,7 +137,7 @@ class ShardState:
         if not self.has_bags():
             self.tally.reads += len(keys)
             return _bag([], [], [])
-        places = {stored_key(key): place for place, key in enumerate(keys)}
+        places = {key: place for place, key in enumerate(self._stored(keys))}
         items = self._txn.cursor(self._bags).getmulti(list(places), dupdata=True)
         item_keys = [key for key, _ in items]
         missing = sorted(places.keys() - item_keys)
@@ -92,11 +151,11 @@ class ShardState:
     def change_bags(self, keys: list[bytes], rows: list[bytes], weights: list[int]) -> None:
         self.tally.writes += len(keys)
         cursor = self._txn.cursor(self._bags)
-        stored_keys = list(map(stored_key, keys))
+        stored_keys = self._stored(keys)
         if self._ends_before(self._bags, stored_keys):
             self._append(cursor, stored_keys, rows, weights)
             return
-        neighbours = _Neighbours()
+        neighbours = _Neighbours(self)
         items = seal_rows(stored_keys, rows, map(abs, weights))
         for key, row, weight, item in zip(stored_keys, rows, weights, items, strict=True):
             if weight > 0:
@@ -123,7 +182,7 @@ class ShardState:
     def _check_gaps(self, db: lmdb._Database, keys: Iterable[bytes]) -> None:
         """Raises `Damaged` if an item of missing keys is there under a changed key."""
         cursor = self._txn.cursor(db)
-        neighbours = _Neighbours()
+        neighbours = _Neighbours(self)
         for key in keys:
             neighbours.add_missing(key, cursor)
         neighbours.check()
@@ -133,7 +192,7 @@ class ShardState:
         if len(row) <= _LONG_ROW:
             return row
         short = _shorten(key, row)
-        name = blake2b(key + short).digest()
+        name = self._name_of_long(key, short)
         self._txn.put(name, seal([name], [row])[0], db=self._long)
         return short
 
@@ -142,8 +201,12 @@ class ShardState:
         if not self.has_bags():
             return [0] * len(keys)
         cursor = self._txn.cursor(self._bags)
-        pairs = zip(keys, rows, strict=True)
-        return [sum(self._parts(cursor, stored_key(key), row).values()) for key, row in pairs]
+        pairs = zip(self._stored(keys), rows, strict=True)
+        return [sum(self._parts(cursor, key, row).values()) for key, row in pairs]
+
+    def _name_of_long(self, key: bytes, short: bytes) -> bytes:
+        """Where a long row is that is stored short under a key."""
+        return self._prefix + blake2b(key + short).digest()
 
     def _parts(self, cursor: lmdb.Cursor, key: bytes, row: bytes) -> dict[bytes, int]:
         """The items of a row, each with a part of its count; mostly there is one."""
@@ -171,12 +234,12 @@ class ShardState:
             (item,) = seal_rows([key], [self._short(key, row)], [total])
             cursor.put(key, item)
         elif len(row) > _LONG_ROW:
-            self._txn.delete(blake2b(key + _shorten(key, row)).digest(), db=self._long)
+            self._txn.delete(self._name_of_long(key, _shorten(key, row)), db=self._long)
 
     def first(self, key: bytes, last: bool = False) -> bytes | None:
         """The least row under a key, or the greatest; None if there is none."""
         self.tally.reads += 1
-        key = stored_key(key)
+        (key,) = self._stored([key])
         cursor = self._txn.cursor(self._bags)
         if not cursor.set_key(key):
             self._check_gaps(self._bags, [key])
@@ -199,16 +262,21 @@ class ShardState:
         self, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes, int]]:
         """(key, row, count) for keys from start to stop inclusive, in order; long keys are cut."""
-        cursor = self._txn.cursor(self._bags)
-        if not (self._seek(cursor, start[:PREFIX]) if start else cursor.first()):
+        prefix, cut = self._prefix, LONGEST - DIGEST - len(self._prefix)
+        cursor, read = self._txn.cursor(self._bags), 0
+        if start and not self._seek(cursor, prefix + start[:cut]):
             return
-        read = 0
+        items = cursor.iternext() if start else self._items(self._bags)
         try:
-            for read, (key, value) in enumerate(cursor.iternext(), 1):  # noqa: B007
-                (row,), (count,) = unseal_rows([key], [value])
-                if stop is not None and key[:PREFIX] > stop[:PREFIX]:
+            for read, (stored, value) in enumerate(items, 1):  # noqa: B007
+                if not stored.startswith(prefix):
+                    self._check_other(stored, value)
                     return
-                yield key, self._whole(key, row), count
+                (row,), (count,) = unseal_rows([stored], [value])
+                key = stored[len(prefix) :]
+                if stop is not None and key[:cut] > stop[:cut]:
+                    return
+                yield key, self._whole(stored, row), count
         finally:
             self.tally.reads += read
 
@@ -225,7 +293,7 @@ class ShardState:
         """The whole row, of one that may be stored short."""
         if len(short) <= _LONG_ROW:
             return short
-        name = blake2b(key + short).digest()
+        name = self._name_of_long(key, short)
         item: bytes | None = self._txn.get(name, db=self._long)
         if item is None:
             raise Damaged("a long row of state is missing")
@@ -235,7 +303,8 @@ class ShardState:
 class _Neighbours:
     """Neighbours of missing keys: an item whose key changed on disk would be among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: ShardState) -> None:
+        self._state = state
         self._keys: list[bytes] = []
         self._items: list[bytes] = []
         self._in_order = True
@@ -262,8 +331,10 @@ class _Neighbours:
 
     def _add(self, in_order: bool, cursor: lmdb.Cursor) -> None:
         self._in_order &= in_order
-        self._keys.append(cursor.key())
-        self._items.append(cursor.value())
+        key = cursor.key()
+        if not self._state.is_of_another(key):
+            self._keys.append(key)
+            self._items.append(cursor.value())
 
     def check(self) -> None:
         check(self._keys, self._items)

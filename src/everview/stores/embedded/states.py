@@ -1,4 +1,5 @@
-"""The states of operators and views: a directory for each, with an environment for each shard.
+"""The states of operators and views, in volumes: a directory for each, with an environment for each
+shard. A state that is in no volume has a directory for itself.
 
 State is synced late, unless durability is "always": it can be made again. While some of it is not
 on the device, the record `unsynced` names the boot of the machine in which it was written; that
@@ -9,27 +10,38 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 
 from everview.catalog import UNSYNCED, Unsynced
-from everview.errors import EverviewError, StoreFull, WriteError
+from everview.errors import Damaged, EverviewError, StoreFull, WriteError
 from everview.stores.base import WORK, States
+from everview.stores.embedded.environment import Environment
 from everview.stores.embedded.lease import locked
 from everview.stores.embedded.registry import registry
-from everview.stores.embedded.shard import DATABASES, EmbeddedShard, lock_of
+from everview.stores.embedded.shard import DATABASES, EmbeddedShard, prefixes_in, sweep
 from everview.stores.embedded.syncing import SYNC_FAILED, sync_file
+from everview.stores.embedded.together import lock_of, together
+from everview.stores.embedded.volumes import (
+    directory_of,
+    is_volume,
+    numbered,
+    numbers_of,
+    place_of,
+    state_at,
+)
 
 if TYPE_CHECKING:
     from everview.stores.embedded.store import EmbeddedStore
 
 _DIRECTORY = "state"
 _FENCE_PATIENCE = 1.0
+T = TypeVar("T")
 
 
 class EmbeddedStates(States):
@@ -39,50 +51,131 @@ class EmbeddedStates(States):
         self._store = store
 
     def shard(self, state: str, number: int) -> EmbeddedShard:
-        store = self._store
-        return EmbeddedShard(store.environment(path_of(state, number), DATABASES), store)
+        directory, prefix = place_of(state)
+        return EmbeddedShard(self.environment(directory, number), self._store, prefix)
+
+    def environment(self, directory: str, number: int, create: bool = False) -> Environment:
+        """The environment of the shards with a number of a volume, or of a state."""
+        return self._store.environment(path_of(directory, number), DATABASES, create)
+
+    def together(self, work: Callable[[], T]) -> T:
+        return together(work)
+
+    @property
+    def volume(self) -> str:
+        """The newest of the volumes that are numbered, or the next one if its files are damaged."""
+        name = self._newest()
+        directory = directory_of(name)
+        try:
+            for number in self.shards(directory):
+                self.environment(directory, number).look()
+        except Damaged:
+            self.renew()
+            return self.volume
+        return name
+
+    def _newest(self) -> str:
+        return numbered(max(numbers_of(self.directories()), default=0))
+
+    def renew(self) -> None:
+        directory = directory_of(numbered(max(numbers_of(self.directories()), default=0) + 1))
+        os.makedirs(os.path.join(self._store.path, _DIRECTORY, directory))
 
     def create(self, state: str, shards: Sequence[int]) -> None:
+        directory, prefix = place_of(state)
         for number in shards:
-            self._store.environment(path_of(state, number), DATABASES, create=True)
+            environment = self.environment(directory, number, create=True)
+            if prefix:
+                EmbeddedShard(environment, self._store, prefix).make()
+
+    def directories(self) -> list[str]:
+        """The directories of volumes, and of states that have one for themselves."""
+        directory = os.path.join(self._store.path, _DIRECTORY)
+        return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
 
     def names(self) -> list[str]:
-        directory = os.path.join(self._store.path, _DIRECTORY)
-        return os.listdir(directory) if os.path.isdir(directory) else []
+        names = []
+        for directory in self.directories():
+            if not is_volume(directory):
+                names.append(directory)
+            elif shards := self.shards(directory):
+                with suppress(Damaged):
+                    prefixes = prefixes_in(self.environment(directory, shards[0]))
+                    names += [state_at(directory, prefix) for prefix in prefixes]
+        return names
 
-    def shards(self, state: str) -> list[int]:
-        """The shards of a state that there are."""
+    def shards(self, directory: str) -> list[int]:
+        """The shards of a volume, or of a state that has a directory for itself."""
         try:
-            names = os.listdir(os.path.join(self._store.path, _DIRECTORY, state))
+            names = os.listdir(os.path.join(self._store.path, _DIRECTORY, directory))
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isdigit())
 
-    def drop(self, state: str) -> None:
-        self._store.remove(os.path.join(_DIRECTORY, state))
+    def drop(self, *states: str, used: Collection[str] = ()) -> None:
+        # the newest volume stays, or another would come to be at its path
+        stays = {directory_of(self._newest()), *(place_of(state)[0] for state in used)}
+        for directory in {place_of(state)[0] for state in states} - stays:
+            self._store.remove(os.path.join(_DIRECTORY, directory))
+        for state in states:
+            directory, prefix = place_of(state)
+            if prefix and directory in stays:
+                # the first shard last, since it says which states there are
+                for number in reversed(self.shards(directory)):
+                    with suppress(Damaged):
+                        self.shard(state, number).delete()
 
-    def fence(self, state: str, shards: Sequence[int], token: int) -> str:
+    def sweep(self) -> bool:
+        is_more_left = False
+        for directory in filter(is_volume, self.directories()):
+            for number in self.shards(directory):
+                with suppress(Damaged):
+                    is_more_left |= sweep(self.environment(directory, number))
+        return is_more_left
+
+    def fence(self, states: Collection[str], token: int) -> dict[str, str]:
         """A maintainer that was stopped in the middle of a write keeps LMDB's lock. Then a copy
-        takes the place of the state, and what the other still writes is lost with the original."""
+        takes the place of the files, and what the other still writes is lost with them."""
+        moved = {}
+        for directory in {place_of(state)[0] for state in states}:
+            with suppress(Damaged):  # a view that needs it stops
+                moved[directory] = self._fenced(directory, token)
+        names = {}
+        for state in states:
+            directory, prefix = place_of(state)
+            names[state] = state_at(moved.get(directory, directory), prefix)
+        return names
+
+    def _fenced(self, directory: str, token: int) -> str:
         try:
-            for number in shards:
-                path = os.path.join(self._store.path, path_of(state, number))
+            for number in self.shards(directory):
+                path = os.path.join(self._store.path, path_of(directory, number))
                 with locked(lock_of(path), _FENCE_PATIENCE):
-                    self.shard(state, number).fence(token)
-            return state
+                    self._fence(directory, number, token)
+            return directory
         except TimeoutError:
-            copy = uuid.uuid4().hex[:12]
+            copy = self._name_of_copy(directory)
             try:
-                for number in shards:
-                    self._copy(state, copy, number)
-                    self.shard(copy, number).fence(token)
+                for number in self.shards(directory):
+                    self._copy(directory, copy, number)
+                    self._fence(copy, number, token)
             except BaseException:
-                self.drop(copy)
+                self._store.remove(os.path.join(_DIRECTORY, copy))
                 raise
             return copy
 
-    def _copy(self, state: str, copy: str, number: int) -> None:
-        path, target = path_of(state, number), os.path.join(self._store.path, path_of(copy, number))
+    def _fence(self, directory: str, number: int, token: int) -> None:
+        EmbeddedShard(self.environment(directory, number), self._store).fence(token)
+
+    def _name_of_copy(self, directory: str) -> str:
+        if numbers_of([directory]):
+            return directory_of(numbered(max(numbers_of(self.directories())) + 1))
+        name = uuid.uuid4().hex[:12]
+        return directory_of(name) if is_volume(directory) else name
+
+    def _copy(self, directory: str, copy: str, number: int) -> None:
+        path = path_of(directory, number)
+        target = os.path.join(self._store.path, path_of(copy, number))
         environment = self._store.environment_to_copy(path, DATABASES)
         try:
             os.makedirs(target)
@@ -107,8 +200,8 @@ class EmbeddedStates(States):
     def settle(self, token: int) -> None:
         store = self._store
         if store.catalog.get(UNSYNCED) == Unsynced(boot_id()):
-            for state in self.names():
-                hand_over(os.path.join(store.path, _DIRECTORY, state))
+            for directory in self.directories():
+                hand_over(os.path.join(store.path, _DIRECTORY, directory))
             hand_over(os.path.join(store.path, "catalog"))
             store.catalog.write({UNSYNCED: None}, token)
 
@@ -119,9 +212,9 @@ class EmbeddedStates(States):
                 self.settle(token)
 
 
-def path_of(state: str, number: int) -> str:
-    """The directory of a shard, in that of the database."""
-    return os.path.join(_DIRECTORY, state, str(number))
+def path_of(directory: str, number: int) -> str:
+    """The path of an environment with shards, in the directory of the database."""
+    return os.path.join(_DIRECTORY, directory, str(number))
 
 
 @cache

@@ -98,7 +98,7 @@ class EmbeddedStore(EmbeddedReader, Store):
         self.settles = False  # whether closing it is to sync the state of views
         self._observers = Observers()
         self._home = Home(os.path.realpath(self.path), None)
-        lock = files.open_directory(self.path, create, self._make_catalog)
+        lock = files.open_directory(self.path, create, readonly, self._make_catalog)
         self._unlock = weakref.finalize(self, os.close, lock)
         self._home = Home(self._home.path, files.identity_of(lock))
         self._connect()
