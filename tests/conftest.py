@@ -89,7 +89,8 @@ def connect_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def spark(connect_port: int) -> Engine:
+def spark(connect_port: int, request: pytest.FixtureRequest) -> Engine:
+    """Compiling small queries takes Spark longer than running them, so the short form does not."""
     source = str(Path(ev.__file__).parents[1])
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", source, prepend=os.pathsep)
@@ -99,7 +100,11 @@ def spark(connect_port: int) -> Engine:
             "--conf spark.connect.grpc.binding.address=127.0.0.1 "
             f"--conf spark.connect.grpc.binding.port={connect_port} pyspark-shell",
         )
-        return start("spark")
+        engine = start("spark")
+    if not request.config.getoption("--long"):
+        engine.session.conf.set("spark.sql.codegen.wholeStage", "false")
+        engine.session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return engine
 
 
 @pytest.fixture(scope="session")

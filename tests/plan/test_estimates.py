@@ -12,7 +12,7 @@ from everview.plan.estimates import Estimates
 from everview.plan.expressions import Ref
 from everview.plan.flows import Flows
 from everview.plan.nodes import Aggregate, Call, Filter, Join, Node, Project, Source, TopK
-from everview.plan.states import SHARD_BYTES, state_of
+from everview.plan.states import state_of
 from everview.schema import Column
 from tests.plan.samples import Tables, numbers
 from tests.plan.trees import tree
@@ -117,7 +117,7 @@ def test_calls_of_two_aggregates_may_have_one_name(estimates: Estimates) -> None
 def test_state_is_the_rows_of_both_sides_of_a_join(estimates: Estimates) -> None:
     size = state_of(PAIRS, estimates, shards=2)
     assert size.items == pytest.approx(ROWS + 1_000, rel=0.05)
-    assert size.bytes > 2 * SHARD_BYTES + ROWS * 2 * 8
+    assert size.bytes > ROWS * 2 * 8
     copied = state_of(replace(PAIRS, replicated=True), estimates, shards=2)
     assert copied.items == pytest.approx(ROWS + 2_000, rel=0.05)
 

@@ -111,7 +111,7 @@ def cost_of(
 ) -> PlanCost:
     operators = {node.identity: node for node in plan.walk() if node.is_operator}
     sizes = {name: state_of(node, estimates, shards) for name, node in operators.items()}
-    sizes[VIEW] = view_rows(plan, key, estimates, shards)
+    sizes[VIEW] = view_rows(plan, key, estimates)
     flows = {
         table: _flows(table_flows, operators, plan, key)
         for table, table_flows in flows_by_table(

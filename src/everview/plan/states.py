@@ -9,11 +9,10 @@ from everview.plan.estimates import Estimate, Estimates
 from everview.plan.nodes import Node
 from everview.schema import has_floats
 
-SHARD_BYTES = 30_000  # of an environment without rows
 _PAGE, _PAGE_HEAD, _ITEM = 4096, 16, 10  # LMDB: an item has a header and a place in its page
 _SUBPAGE = 2000  # with more bytes, the rows under one key have pages of their own
 _SEAL = 4
-_TAG = 2  # the first bytes of a key: a tag and a null bitmap
+_TAG = 8  # the first bytes of a key: the name of the state, a tag and a null bitmap
 _FILLED = 0.95  # of a page, when loaded in order
 _SPLIT = 24  # bytes of a view row beside the row: epoch, lengths, count
 
@@ -29,15 +28,15 @@ class Size:
 
 def state_of(node: Node, estimates: Estimates, shards: int) -> Size:
     """The expected state of an operator in so many shards."""
-    return sum(_parts(node, estimates, shards), Size(0, shards * SHARD_BYTES))
+    return sum(_parts(node, estimates, shards), Size(0, 0))
 
 
-def view_rows(plan: Node, key: tuple[str, ...], estimates: Estimates, shards: int) -> Size:
+def view_rows(plan: Node, key: tuple[str, ...], estimates: Estimates) -> Size:
     """The expected size of a view's own rows."""
     rows = estimates.of(plan)
     count = rows.distinct(key) if key else min(rows.rows, 1.0)
     row = rows.width(plan.names()) + len(plan.columns) / 8 + _SPLIT + _SEAL
-    return _plain(count, _TAG + rows.width(key), row) + Size(0, shards * SHARD_BYTES)
+    return _plain(count, _TAG + rows.width(key), row)
 
 
 def _parts(node: Node, estimates: Estimates, shards: int) -> Iterable[Size]:

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,6 +48,8 @@ _SIZE = b"size"
 _NUMBER = struct.Struct("<Q")
 _OCCUPIED = struct.Struct("<qq")  # items, pages
 _READ = 8192
+_MANY_PAGES = 100
+_ITEM = 10  # bytes of an item in a page, beside key and value
 _PIECE = 1 << 30  # bytes
 _PATIENCE = 30.0  # seconds
 LEFT = b"left"  # in an environment where dropped states have left items
@@ -354,11 +357,21 @@ class EmbeddedShard(Shard):
 
     def size(self) -> tuple[int, int]:
         with self._reading() as txn:
-            if self._prefix:
-                items, pages = self._size(txn)
-                return items, pages * int(self.environment.lmdb.stat()["psize"])
-            items, _ = self._occupied(txn)
-        return items, self.environment.file.size_on_disk
+            if not self._prefix:
+                return self._occupied(txn)[0], self.environment.file.size_on_disk
+            items, pages = self._size(txn)
+            if pages < _MANY_PAGES:  # it shares some with other states
+                return items, self._bytes_of_items(txn)
+            return items, pages * int(self.environment.lmdb.stat()["psize"])
+
+    def _bytes_of_items(self, txn: lmdb.Transaction) -> int:
+        number = 0
+        for db in self.environment.dbs[:3]:
+            cursor = txn.cursor(db)
+            if cursor.set_range(self._prefix):
+                own = takewhile(lambda item: item[0].startswith(self._prefix), cursor.iternext())
+                number += sum(_ITEM + len(key) + len(value) for key, value in own)
+        return number
 
 
 def _delete_some(txn: lmdb.Transaction, db: lmdb._Database, prefix: bytes, most: int) -> int:
