@@ -83,9 +83,11 @@ def check(db: ev.Database, spark: Engine, wanted: dict[str, str]) -> None:
 
 
 def test_every_construct_equals_sparks_answer(
-    made: Made, spark: Engine, monkeypatch: pytest.MonkeyPatch
+    made: Made, spark: Engine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    """Over tables that become empty: in the short form, a third of the constructs."""
     db, wanted = made.db, made.wanted
+    every = 1 if request.config.getoption("--long") else 3
     monkeypatch.setattr(step, "FEW_CHANGES", 30)
     chance = random.Random(5)
     for _ in range(1 + EPOCHS):
@@ -95,7 +97,7 @@ def test_every_construct_equals_sparks_answer(
     for table in TABLES:
         db.table(table).delete([found["k"] for found in db.table(table).scan()])
     assert db.maintain().failed == {}
-    check(db, spark, wanted)
+    check(db, spark, dict(list(wanted.items())[::every]))
 
 
 def test_the_page_says_what_the_planner_says(made: Made) -> None:
