@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -226,8 +227,7 @@ def test_state_that_was_deleted_under_a_maintainer_stops_its_view_alone(shop: ev
 def test_a_volume_that_was_deleted_stops_its_views_until_they_are_loaded_again(
     shop: ev.Database,
 ) -> None:
-    before = shop.store.states.volume
-    shutil.rmtree(Path(shop.path, "state"))
+    shutil.rmtree(Path(shop.path, "state", "volume-views0", "12"))
     shop.table("orders").put({"id": 100, "who": "a", "n": 1})
     report = shop.maintain()
     assert report.failed.keys() == {"spend", "whole"}
@@ -236,4 +236,5 @@ def test_a_volume_that_was_deleted_stops_its_views_until_they_are_loaded_again(
         assert not shop.rebuild(view).failed
     assert list(shop.view("spend").scan()) == [{"who": "a", "n": 6}, {"who": "b", "n": 5}]
     assert [row["orders"] for row in shop.view("whole").scan()] == [11]
-    assert shop.store.states.volume != before
+    assert shop.store.states.volume == "views1", "one new volume for both"
+    assert os.listdir(Path(shop.path, "state")) == ["volume-views1"]

@@ -437,7 +437,7 @@ class MemoryStates(States):
     def volume(self) -> str:
         return "views"
 
-    def renew(self) -> None:
+    def renew(self, states: Collection[str]) -> None:
         return None
 
     def drop(self, *states: str, used: Collection[str] = ()) -> None:

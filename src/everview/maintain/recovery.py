@@ -22,9 +22,11 @@ def recover(store: Store, token: int) -> str | None:
         return None
     epoch = store.catalog.epoch
     lost = [f"; {what}" for what in ahead_of_logs(store, epoch).values()]
-    views = {key: view.anew() for key, view in store.catalog.all(VIEWS).items()}
+    views = store.catalog.all(VIEWS)
+    store.states.renew({state for view in views.values() for state in view.states.values()})
+    anew = {key: view.anew() for key, view in views.items()}
     nothing: RecordChanges = {EPOCH: replace(epoch, positions={}), INTENT: None, UNSYNCED: None}
-    store.catalog.write({**views, **nothing, **without_load(store)}, token)
+    store.catalog.write({**anew, **nothing, **without_load(store)}, token)
     return (
         f"the machine crashed before the state of all views was on disk{''.join(lost)}; all views "
         "are loaded again from the tables"

@@ -86,7 +86,7 @@ def rebuild_view(store: Store, name: str) -> None:
             for key, view in views.items()
             if states & set(view.states.values()) or key == VIEWS[name]
         }
-        store.states.renew()  # the files may be damaged in which they were
+        store.states.renew(states)
         store.catalog.write(affected, token)
 
 

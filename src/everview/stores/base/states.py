@@ -146,8 +146,8 @@ class States(StateReader):
         """The volume for new states that have no reason to be in another."""
 
     @abstractmethod
-    def renew(self) -> None:
-        """Let `volume` be a new one from now on, as something is wrong with the files of this."""
+    def renew(self, states: Collection[str]) -> None:
+        """Let `volume` be none of those that have these states, as their files may be damaged."""
 
     def together(self, work: Callable[[], T]) -> T:
         """Do work, and return its result. A store may let all that it writes to shards in this

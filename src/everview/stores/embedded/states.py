@@ -70,14 +70,18 @@ class EmbeddedStates(States):
             for number in self.shards(directory):
                 self.environment(directory, number).look()
         except Damaged:
-            self.renew()
+            self._make_next()
             return self.volume
         return name
 
     def _newest(self) -> str:
         return numbered(max(numbers_of(self.directories()), default=0))
 
-    def renew(self) -> None:
+    def renew(self, states: Collection[str]) -> None:
+        if directory_of(self._newest()) in {place_of(state)[0] for state in states}:
+            self._make_next()
+
+    def _make_next(self) -> None:
         directory = directory_of(numbered(max(numbers_of(self.directories()), default=0) + 1))
         os.makedirs(os.path.join(self._store.path, _DIRECTORY, directory))
 
