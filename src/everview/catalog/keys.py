@@ -45,6 +45,9 @@ class Key(Generic[R]):
     text: str
     kind: Kind[R]
 
+    def __hash__(self) -> int:
+        return hash(self.text)  # records are looked up by key many times in an epoch
+
     @property
     def name(self) -> str:
         return self.text[len(self.kind.prefix) :]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -58,6 +58,17 @@ class EmbeddedStates(States):
         """The environment of the shards with a number of a volume, or of a state."""
         return self._store.environment(path_of(directory, number), DATABASES, create)
 
+    @contextmanager
+    def _reading(self, directory: str, number: int) -> Iterator[Environment]:
+        """An environment, only to be read: who opens one to write waits for a write in progress,
+        perhaps of a maintainer that was stopped."""
+        path = path_of(directory, number)
+        environment = self._store.environment_to_read(path, DATABASES)
+        try:
+            yield environment
+        finally:
+            registry.release(environment)
+
     def together(self, work: Callable[[], T]) -> T:
         return together(work)
 
@@ -103,8 +114,8 @@ class EmbeddedStates(States):
             if not is_volume(directory):
                 names.append(directory)
             elif shards := self.shards(directory):
-                with suppress(Damaged):
-                    prefixes = prefixes_in(self.environment(directory, shards[0]))
+                with suppress(Damaged), self._reading(directory, shards[0]) as environment:
+                    prefixes = prefixes_in(environment)
                     names += [state_at(directory, prefix) for prefix in prefixes]
         return names
 
@@ -180,15 +191,13 @@ class EmbeddedStates(States):
     def _copy(self, directory: str, copy: str, number: int) -> None:
         path = path_of(directory, number)
         target = os.path.join(self._store.path, path_of(copy, number))
-        environment = self._store.environment_to_copy(path, DATABASES)
-        try:
-            os.makedirs(target)
-            with environment.awake():
-                environment.lmdb.copy(target, compact=True)  # else it would wait for the writer
-        except (lmdb.Error, OSError) as error:
-            raise StoreFull(f"{path} can't be copied: {error}; make room") from error
-        finally:
-            registry.release(environment)
+        with self._reading(directory, number) as environment:
+            try:
+                os.makedirs(target)
+                with environment.awake():
+                    environment.lmdb.copy(target, compact=True)
+            except (lmdb.Error, OSError) as error:
+                raise StoreFull(f"{path} can't be copied: {error}; make room") from error
 
     @property
     def is_suspect(self) -> bool:

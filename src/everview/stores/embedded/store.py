@@ -335,7 +335,7 @@ class EmbeddedStore(EmbeddedReader, Store):
                 environment = self._regions[path]
         return environment
 
-    def environment_to_copy(self, path: str, names: tuple[str, ...]) -> Environment:
+    def environment_to_read(self, path: str, names: tuple[str, ...]) -> Environment:
         """The environment of a shard, only to be read; the caller releases it."""
         return registry.acquire(
             self._home, path, names, self.durability, self._map_size, readonly=True
