@@ -9,7 +9,7 @@ from dataclasses import replace
 from everview.catalog import EPOCH, INTENT, UNSYNCED, VIEWS, Epoch
 from everview.errors import WriteError
 from everview.maintain.cut import time_now
-from everview.maintain.views import without_load
+from everview.maintain.views import states_of, without_load
 from everview.stores.base import RecordChanges, Store
 
 QUIET_SECONDS = 30.0
@@ -23,7 +23,7 @@ def recover(store: Store, token: int) -> str | None:
     epoch = store.catalog.epoch
     lost = [f"; {what}" for what in ahead_of_logs(store, epoch).values()]
     views = store.catalog.all(VIEWS)
-    store.states.renew({state for view in views.values() for state in view.states.values()})
+    store.states.renew(states_of(views.values()))
     anew = {key: view.anew() for key, view in views.items()}
     nothing: RecordChanges = {EPOCH: replace(epoch, positions={}), INTENT: None, UNSYNCED: None}
     store.catalog.write({**anew, **nothing, **without_load(store)}, token)

@@ -39,7 +39,7 @@ def fence(store: Store, token: int) -> None:
         return
     store.states.begin(token)
     views = store.catalog.all(VIEWS)
-    names = store.states.fence(_states_of(views.values()), token)
+    names = store.states.fence(states_of(views.values()), token)
     moved: RecordChanges = {
         key: replace(view, states={node: names[state] for node, state in view.states.items()})
         for key, view in views.items()
@@ -70,7 +70,7 @@ def change_views(
         changes = {**changes, EPOCH: epoch.without(unused)}
         changes |= dict.fromkeys(CHANGES[table] for table in unused)
     store.catalog.write(changes, token, expected=expected)
-    drop_states(store, _states_of(before.values()), views)
+    drop_states(store, states_of(before.values()), views)
     for table in unused:
         store.unregister(table, OF_VIEWS)
 
@@ -99,7 +99,7 @@ def without_load(store: Store) -> RecordChanges:
 def drop_states(store: Store, states: Iterable[str], views: Iterable[ViewRecord]) -> None:
     """Delete states that none of the views has, nor the load beside epochs."""
     load = store.catalog.get(LOAD)
-    used = _states_of(views) | (load.states if load else set())
+    used = states_of(views) | (load.states if load else set())
     store.states.drop(*(set(states) - used), used=used)
 
 
@@ -125,5 +125,5 @@ def tables_of(views: Iterable[ViewRecord]) -> set[str]:
     return {table for view in views for table in view.tables}
 
 
-def _states_of(views: Iterable[ViewRecord]) -> set[str]:
+def states_of(views: Iterable[ViewRecord]) -> set[str]:
     return {state for view in views for state in view.states.values()}

@@ -200,9 +200,12 @@ class EmbeddedShard(Shard):
         """Delete the state's part of a volume that others use too; much is left to be swept."""
 
         def delete_some(txn: lmdb.Transaction) -> None:
-            meta = self.environment.dbs[-1]
-            _delete_some(txn, meta, self._prefix, sys.maxsize)
-            if self._clear_some(txn):
+            *dbs, meta = self.environment.dbs
+            _delete(txn, meta, self._prefix)
+            room = _AT_ONCE
+            for db in dbs:
+                room -= _delete(txn, db, self._prefix, room)
+            if room <= 0:
                 txn.put(LEFT, b"", db=meta)
 
         self._update(delete_some, is_there=False)
@@ -276,19 +279,11 @@ class EmbeddedShard(Shard):
 
     def _clear(self, txn: lmdb.Transaction) -> None:
         """Delete all that the state has."""
-        if not self._prefix:
-            for db in self.environment.dbs:
-                txn.drop(db, delete=False)
-        else:
-            while self._clear_some(txn):
-                pass
-
-    def _clear_some(self, txn: lmdb.Transaction) -> bool:
-        """Delete some of what the state has; whether more may be left."""
-        room = _AT_ONCE
         for db in self.environment.dbs:
-            room -= _delete_some(txn, db, self._prefix, room)
-        return room <= 0
+            if self._prefix:
+                _delete(txn, db, self._prefix)
+            else:
+                txn.drop(db, delete=False)
 
     def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
         """The epoch applied last; raises `Superseded` if that is a later one."""
@@ -374,7 +369,9 @@ class EmbeddedShard(Shard):
         return number
 
 
-def _delete_some(txn: lmdb.Transaction, db: lmdb._Database, prefix: bytes, most: int) -> int:
+def _delete(
+    txn: lmdb.Transaction, db: lmdb._Database, prefix: bytes, most: int = sys.maxsize
+) -> int:
     """Delete at most so many keys that begin with a prefix, with all that is under them; returns
     how many went."""
     cursor, number = txn.cursor(db), 0
@@ -419,7 +416,7 @@ def sweep(environment: Environment) -> bool:
         for db in dbs:
             for prefix in _prefixes(txn, db):
                 if prefix not in states:
-                    room -= _delete_some(txn, db, prefix, room)
+                    room -= _delete(txn, db, prefix, room)
                 if room <= 0:
                     return True
         txn.delete(LEFT, db=meta)

@@ -117,11 +117,15 @@ class ShardState:
             self._check_gaps(db, [self._prefix])
         cursor = self._txn.cursor(db)
         if cursor.set_range(self._prefix) if self._prefix else cursor.first():
-            for key, item in cursor.iternext():
-                if not key.startswith(self._prefix):
-                    self._check_other(key, item)
-                    return
-                yield key, item
+            yield from self._from(cursor)
+
+    def _from(self, cursor: lmdb.Cursor) -> Iterator[tuple[bytes, bytes]]:
+        """The items of this state from where a cursor is."""
+        for key, item in cursor.iternext():
+            if not key.startswith(self._prefix):
+                self._check_other(key, item)
+                return
+            yield key, item
 
     def put_many(self, keys: list[bytes], values: list[bytes]) -> None:
         self.tally.writes += len(keys)
@@ -266,12 +270,9 @@ class ShardState:
         cursor, read = self._txn.cursor(self._bags), 0
         if start and not self._seek(cursor, prefix + start[:cut]):
             return
-        items = cursor.iternext() if start else self._items(self._bags)
+        items = self._from(cursor) if start else self._items(self._bags)
         try:
             for read, (stored, value) in enumerate(items, 1):  # noqa: B007
-                if not stored.startswith(prefix):
-                    self._check_other(stored, value)
-                    return
                 (row,), (count,) = unseal_rows([stored], [value])
                 key = stored[len(prefix) :]
                 if stop is not None and key[:cut] > stop[:cut]:
