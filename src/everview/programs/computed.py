@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, connect, functions
 
 from everview.delta import WEIGHT
 from everview.plan.distribution import distribution
-from everview.plan.expressions import Tree, column_of, verbatim
+from everview.plan.expressions import Tree, column_of, staged, verbatim
 from everview.plan.nodes import Constant, Filter, Generate, Node, Project, Recompute, Refresh
 from everview.programs.dialect import sql_for
 from everview.programs.workers import SHARD
@@ -37,20 +37,26 @@ class Computed:
         self, node: Filter | Project | Generate | Recompute, frame: DataFrame
     ) -> DataFrame:
         """The frame of a node that the engine computes, row by row or group by group."""
-        if isinstance(node, Filter):
-            return frame.where(self._open(sql_for(self._session, node.condition)))
         placed = self.columns([WEIGHT] if distribution(node) is None else [WEIGHT, SHARD])
+        if isinstance(node, Filter):
+            (condition,), frame = self._staged([node.condition], node.input, frame)
+            rows = frame.where(self._open(sql_for(self._session, condition)))
+            is_staged = condition is not node.condition
+            return rows.select(*self.columns(node.names()), *placed) if is_staged else rows
         if isinstance(node, Generate):
             fresh = ", ".join(map(quoted, node.names()[len(node.kept) :]))
-            generator = sql_for(self._session, node.generator)
-            generated = self.functions.expr(f"{generator} AS ({fresh})")
+            (generator,), frame = self._staged([node.generator], node.input, frame)
+            generated = self.functions.expr(f"{sql_for(self._session, generator)} AS ({fresh})")
             generated_rows = frame.select(*self.columns(node.kept), *placed, generated)
             return generated_rows.select(*self.columns(node.names()), *placed)
         names = node.names()
         fixed = names[: len(names) - len(node.expressions)]
+        expressions: Sequence[Tree] = node.expressions
+        if isinstance(node, Project):
+            expressions, frame = self._staged(expressions, node.input, frame)
         computed = [
             self._computed(tree, node.input).alias(name)
-            for tree, name in zip(node.expressions, names[len(fixed) :], strict=True)
+            for tree, name in zip(expressions, names[len(fixed) :], strict=True)
         ]
         if isinstance(node, Project) or node.rows_stay:
             return frame.select(*self.columns(fixed), *computed, *placed)
@@ -67,6 +73,18 @@ class Computed:
         if isinstance(self._session, SparkSession):
             return condition
         return self.functions.expr(condition) | self.functions.col(WEIGHT).isNull()
+
+    def _staged(
+        self, trees: Sequence[Tree], input_node: Node, frame: DataFrame
+    ) -> tuple[Sequence[Tree], DataFrame]:
+        """The trees, and the frame with columns that long ones read."""
+        if isinstance(self._session, SparkSession):
+            return trees, frame
+        stages, staged_trees = staged(tuple(trees), tuple(input_node.names()))
+        for stage in stages:
+            sql = {name: sql_for(self._session, tree) for name, tree in stage}
+            frame = frame.withColumns({name: self.functions.expr(sql[name]) for name in sql})
+        return (staged_trees, frame) if stages else (trees, frame)
 
     def _computed(self, tree: Tree, input_node: Node) -> Any:
         name = column_of(tree)

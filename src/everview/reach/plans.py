@@ -6,11 +6,12 @@ a program is built from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from everview.errors import OutOfReach, UnsupportedSql
-from everview.plan.expressions import both, on_sail, on_spark
-from everview.plan.nodes import Node, Refresh
+from everview.plan.expressions import both, on_sail, on_spark, staged
+from everview.plan.nodes import Filter, Generate, Node, Project, Refresh
 from everview.reach.queries import check_query
 from everview.reach.tokens import REMEDY, Kind, check_calls, tokens
 
@@ -30,9 +31,20 @@ def check_node(node: Node) -> None:
         for query in _queries(node):
             check_query(query, [source.table for source in node.sources])
         return
-    for tree in node.trees():
-        for text in both(tree):
-            _check_expression(text)
+    for text in _expressions(node):
+        _check_expression(text)
+
+
+def _expressions(node: Node) -> Iterator[str]:
+    """The texts of a node for the engines: Sail gets long ones in stages."""
+    trees = tuple(node.trees())
+    if not isinstance(node, Filter | Generate | Project):
+        yield from (text for tree in trees for text in both(tree))
+        return
+    yield from map(on_spark, trees)
+    stages, last = staged(trees, tuple(node.input.names()))
+    for tree in (*(tree for stage in stages for _, tree in stage), *last):
+        yield both(tree)[1]
 
 
 def _queries(node: Refresh) -> set[str]:

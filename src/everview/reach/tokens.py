@@ -146,20 +146,24 @@ def check_calls(text: str, words: Sequence[Token], not_calls: Collection[int] = 
             continue
         if token.kind == Kind.WORD and token.name in SYNTAX:
             continue
-        place = line_and_column(text, token.start)
         if at and words[at - 1].text == ".":
+            place = line_and_column(text, token.start)
             raise OutOfReach(
                 f"{place}: {token.text} is called with a qualified name; write the name alone. "
                 f"{REMEDY}"
             )
         if token.name == "identifier":
-            _check_identifier(place, words[at + 2 : at + 5])
+            _check_identifier(line_and_column(text, token.start), words[at + 2 : at + 5])
         elif token.name not in FUNCTIONS:
+            place = line_and_column(text, token.start)
             raise OutOfReach(
                 f"{place}: the function {token.text} can't be called here; "
                 f"{suggestion(token.name, FUNCTIONS)}{REMEDY}"
             )
-        elif _arguments(words, at + 1) > MOST_ARGUMENTS.get(token.name, len(words)):
+        elif token.name in MOST_ARGUMENTS and (
+            _arguments(words, at + 1) > MOST_ARGUMENTS[token.name]
+        ):
+            place = line_and_column(text, token.start)
             raise OutOfReach(
                 f"{place}: {token.text} with options can't be called here, since they can name a "
                 f"file; leave them out. {REMEDY}"

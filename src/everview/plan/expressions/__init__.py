@@ -25,6 +25,7 @@ from everview.plan.expressions.rendering import (
     on_spark,
     readable,
 )
+from everview.plan.expressions.stages import Stage, staged
 from everview.plan.expressions.trees import (
     Apply,
     Either,
@@ -46,6 +47,7 @@ __all__ = [
     "Lit",
     "Ref",
     "Refused",
+    "Stage",
     "Tree",
     "Variable",
     "Written",
@@ -69,6 +71,7 @@ __all__ = [
     "places",
     "readable",
     "sql",
+    "staged",
     "string",
     "substituted",
     "verbatim",

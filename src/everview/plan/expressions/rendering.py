@@ -71,6 +71,11 @@ def _of_sail(tree: Tree) -> tuple[Tree, ...]:
     return (tree.sail,) if isinstance(tree, Either) else tree.parts()
 
 
+def for_sail_only(tree: Tree) -> Tree:
+    """The tree of Sail."""
+    return _only(tree, _of_sail)
+
+
 def _only(tree: Tree, side: Side) -> Tree:
     """The tree of one engine."""
     return changed(tree, lambda part: side(part)[0] if isinstance(part, Either) else part, side)
