@@ -19,7 +19,7 @@ from . import bank
 from .books import Books
 
 READERS = 2
-CHECKED_CHANGES = 20_000
+CHECKED_CHANGES = 10_000
 
 
 def check(histories: list[Path], last: int, schemas: dict[str, ev.TableSchema]) -> None:
@@ -37,7 +37,7 @@ def test_credits_equal_debits_at_every_read(
 ) -> None:
     """A read is one of several views through a pin. The checker decides over the first changes and
     a sample of the reads meanwhile, which takes it seconds."""
-    transfers = reads = 1_000_000 if request.config.getoption("--long") else 20_000
+    transfers = reads = 1_000_000 if request.config.getoption("--long") else 10_000
     pins = reads // READERS
     histories = [tmp_path / f"history {number}" for number in range(READERS + 1)]
     seen = Recorder(histories[-1])

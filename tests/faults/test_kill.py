@@ -99,7 +99,7 @@ def test_a_killed_writer_leaves_what_it_acknowledged_and_nothing_torn(
     request: pytest.FixtureRequest,
 ) -> None:
     killings = Killings(server, path, seed)
-    kills = 200 if request.config.getoption("--long") else 40
+    kills = 200 if request.config.getoption("--long") else 20
     killings.kill_often(kills, writers=1)
     proof("a writer killed", f"{kills} kills")
 

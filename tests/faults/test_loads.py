@@ -27,7 +27,7 @@ with ev.open(sys.argv[1], engine=sys.argv[2]) as db:
     while True:
         db.maintain()
 """
-KILLS = {"sail": (8, 100), "spark": (2, 20)}  # in short, and at full length; a JVM starts slowly
+KILLS = {"sail": (4, 100), "spark": (1, 20)}  # in short, and at full length; a JVM starts slowly
 MOVES, BRANCHES = 60_000, 500
 VIEWS = {
     "balance": "SELECT branch, sum(amount) AS total, count(*) AS n FROM moves GROUP BY branch",

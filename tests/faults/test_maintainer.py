@@ -24,7 +24,7 @@ with ev.open(sys.argv[1], engine=sys.argv[2]) as db:
     while True:
         db.maintain()
 """
-KILLS = {"sail": (8, 100), "spark": (2, 30)}  # in short, and at full length; a JVM starts slowly
+KILLS = {"sail": (4, 100), "spark": (1, 30)}  # in short, and at full length; a JVM starts slowly
 
 
 @pytest.fixture

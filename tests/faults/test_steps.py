@@ -88,7 +88,7 @@ def test_kills_at_every_kind_of_write(
     db: ev.Database, server: Server, proof: Prove, request: pytest.FixtureRequest
 ) -> None:
     """While views are loaded or replaced, in epochs, and in finishing what a killed one left."""
-    kills = 1000 if request.config.getoption("--long") else 50
+    kills = 1000 if request.config.getoption("--long") else 25
     db.sql(f"CREATE MATERIALIZED VIEW {COPY} AS SELECT * FROM transfers")
     chance, made = random.Random(2), bank.work(db, random.Random(1), 0, 300)
     most = writes_of_maintenance(db, server)  # with loads there are more

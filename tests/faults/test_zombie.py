@@ -89,7 +89,7 @@ def stopped(victim: Maintainer) -> Iterator[threading.Event]:
 def test_a_superseded_maintainer_writes_nothing(
     spark: Engine, sail: Engine, tmp_path: Path, proof: Prove, request: pytest.FixtureRequest
 ) -> None:
-    rounds = 500 if request.config.getoption("--long") else 25
+    rounds = 500 if request.config.getoption("--long") else 10
     chance, made, superseded, recovery = random.Random(8), 0, 0, list[float]()
     with bank.create(str(tmp_path / "bank.ev")) as db, ExitStack() as stack:
         db.engines.use(sail)

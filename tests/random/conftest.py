@@ -11,7 +11,7 @@ from everview.maintain import waiting
 
 from .cases import Outcome
 
-SHORT, LONG, ON_SPARK = 4, 50, 1  # cases
+SHORT, LONG, ON_SPARK = 2, 50, 1  # cases
 _total = pytest.StashKey[Outcome]()
 
 

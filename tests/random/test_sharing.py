@@ -10,7 +10,7 @@ from everview.engines.engine import Engine
 
 from .sharing import run_set
 
-SHORT, LONG = {"sail": 8, "spark": 1}, {"sail": 2000, "spark": 200}  # sets
+SHORT, LONG = {"sail": 4, "spark": 1}, {"sail": 2000, "spark": 200}  # sets
 AT_ONCE = 20
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from everview.delta import WEIGHT
 from everview.errors import UnsupportedSql
-from everview.plan.expressions import on_spark
+from everview.plan.expressions import column_of, on_spark
 from everview.plan.nodes import Filter, Generate, Node, Project, Recompute
 from everview.schema import Column, quoted, sql_name
 
@@ -17,32 +17,41 @@ _WEIGHT = Column(WEIGHT, pa.int64())
 
 def check_texts(session: SparkSession, plan: Node) -> None:
     """Raises `UnsupportedSql` for the first node of a plan whose text isn't SQL for Spark."""
-    for node in plan.walk():
-        if not isinstance(node, Filter | Project | Generate | Recompute):
-            continue
-        texts, columns = _texts_of(node), (*node.input.columns, _WEIGHT)
-        nulls = ", ".join(f"CAST(NULL AS {sql_name(c.type)}) AS {quoted(c.name)}" for c in columns)
-        if _is_read(session, ", ".join(texts), nulls):
-            continue
-        unread = next((text for text in texts if not _is_read(session, text, nulls)), texts[0])
-        raise UnsupportedSql(
-            f"a view can't keep the expression {unread[:200]}, as Spark doesn't read its own "
-            "text of it; write it in another way"
-        )
+    nodes = [
+        (texts, f"(SELECT {', '.join(_null(column) for column in (*node.input.columns, _WEIGHT))})")
+        for node in plan.walk()
+        if isinstance(node, Filter | Project | Generate | Recompute) and (texts := _texts_of(node))
+    ]
+    whole = [f"(SELECT {', '.join(texts)} FROM {nulls})" for texts, nulls in nodes]
+    if not nodes or _is_read(session, f"SELECT 1 FROM {', '.join(whole)}"):
+        return
+    for texts, nulls in nodes:
+        for text in texts:
+            if not _is_read(session, f"SELECT {text} FROM {nulls}"):
+                raise UnsupportedSql(
+                    f"a view can't keep the expression {text[:200]}, as Spark doesn't read its own "
+                    "text of it; write it in another way"
+                )
 
 
-def _is_read(session: SparkSession, texts: str, nulls: str) -> bool:
+def _is_read(session: SparkSession, query: str) -> bool:
     try:
-        session.sql(f"SELECT {texts} FROM (SELECT {nulls})").schema  # noqa: B018
+        session.sql(query)
     except PySparkException:
         return False
     return True
 
 
+def _null(column: Column) -> str:
+    return f"CAST(NULL AS {sql_name(column.type)}) AS {quoted(column.name)}"
+
+
 def _texts_of(node: Filter | Project | Generate | Recompute) -> list[str]:
+    """The texts of a node that are more than a column."""
     if isinstance(node, Filter):
         return [f"({on_spark(node.condition)}) AS c"]
     if isinstance(node, Generate):
         names = ", ".join(map(quoted, node.names()[len(node.kept) :]))
         return [f"{on_spark(node.generator)} AS ({names})"]
-    return [f"{on_spark(tree)} AS c{i}" for i, tree in enumerate(node.expressions)] or ["1"]
+    trees = [tree for tree in node.expressions if column_of(tree) is None]
+    return [f"{on_spark(tree)} AS c{i}" for i, tree in enumerate(trees)]
