@@ -150,7 +150,7 @@ class _Pinned:
             self._pin.close()
             raise ViewNotFound(f"view {view} was dropped")
         self.epoch = epoch_of(self._pin, record)
-        self.sink = sink_of(record.plan.columns, record.key)
+        self.sink = sink_of(record.plan.columns, record.key, record.parameters)
         self._shards = [self._pin.states.shard(record.rows, number) for number in record.shards]
 
     def check_log(self, after: int | None) -> int:

@@ -38,13 +38,15 @@ from everview.explain.work import Analysis, analyze
 from everview.following import Feed
 from everview.freshness import age_of, oldest_pending
 from everview.intake import keys_to_arrow
-from everview.operators.sink import current, sink_of
+from everview.member import Member
+from everview.operators.sink import ViewSink, current, sink_of
 from everview.plan.nodes import Node, Order
 from everview.progress import Progress, progress
 from everview.results import frames
 from everview.results.html import SHOWN_ROWS, html_of
 from everview.schema import Column, TableSchema, ViewKey, is_nested
 from everview.stores.base import SUSPECT, PinnedStore, Reader, Store, check_consumer
+from everview.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,8 +100,37 @@ class View:
 
     @property
     def sql(self) -> str:
-        """The query that defines the view."""
+        """The query that defines the view, as it was written."""
+        return self._record().definition.text
+
+    @property
+    def plain_sql(self) -> str:
+        """The query, with the columns of the table of members for the parameters."""
         return self._record().definition.query
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its parameters, which are its first columns; mostly there are none."""
+        return self._record().parameters
+
+    @property
+    def members(self) -> Table:
+        """The table with a row for each member: `put` and `delete` its rows. Raises
+        `UnsupportedSql` if the view has no parameters."""
+        family = self._record().definition.family
+        if family is None:
+            raise UnsupportedSql(
+                f"view {self.name} has no parameters, so it has no members; create one with CREATE "
+                "MATERIALIZED VIEW name (parameter TYPE, ...) AS SELECT ... :parameter ..."
+            )
+        return Table(self._store, family.members)
+
+    def member(self, *values: Any, **named_values: Any) -> Member:
+        """The rows for some values of the parameters: `spend.member('EU', since=date(2026, 1, 1))`.
+
+        A member that is not in the table of `members` has no rows.
+        """
+        return Member(self, values, named_values)
 
     @property
     def plan(self) -> Node:
@@ -244,9 +275,23 @@ class View:
     def schema(self) -> pa.Schema:
         return _schema_of(self._record().plan)
 
+    @property
+    def sink(self) -> ViewSink:
+        """What reads and writes its rows."""
+        return self._sink(self._record())
+
+    def _sink(self, record: ViewRecord) -> ViewSink:
+        return sink_of(record.plan.columns, record.key, record.parameters)
+
     def to_arrow(self) -> pa.Table:
         """All rows, in the order of the query's ORDER BY if it has one."""
         return read_together([self])[self.name]
+
+    def rows_of_member(self, values: pa.Table) -> pa.Table:
+        """The rows that have some values of the parameters, which are one row of `values`; of very
+        long values perhaps others, too."""
+        with _pinned_store(self._store, [self.name]) as pinned:
+            return View(pinned, self.name)._rows(self.sink.prefix_of(values))
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas frame; see `everview.results.frames`."""
@@ -256,16 +301,16 @@ class View:
         """All rows as a Polars frame."""
         return frames.to_polars(self.to_arrow())
 
-    def _rows(self) -> pa.Table:
-        """All rows, in a store that is pinned."""
+    def _rows(self, prefix: bytes = b"") -> pa.Table:
+        """The rows whose keys begin with a prefix, in a store that is pinned."""
         record, epoch = self._record(), self.epoch
         _check_readable(record)
         tables = [self.schema.empty_table()]
         if record.is_loaded:
-            sink = sink_of(record.plan.columns, record.key)
+            sink = self._sink(record)
             for number in record.shards:
                 shard = self._store.states.shard(record.rows, number)
-                tables += sink.read(shard.values(), epoch)
+                tables += sink.read(shard.values(prefix), epoch)
         return _in_order(pa.concat_tables(tables), record.order)
 
     def scan(self) -> Iterator[Row]:
@@ -335,7 +380,7 @@ class View:
         _check_readable(record)
         if not record.is_loaded:
             return None
-        sink = sink_of(record.plan.columns, record.key)
+        sink = self._sink(record)
         encoded_key = None
         if len(key) == len(key_columns):
             values = dict(zip(record.key, key, strict=True))

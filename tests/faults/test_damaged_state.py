@@ -128,6 +128,30 @@ def questions(near: int) -> list[Callable[[State], Any]]:
 
 
 @pytest.mark.parametrize("part", range(5))
+def test_values_by_a_prefix_are_right_or_told_to_be_damaged(
+    shard: EmbeddedShard, memory: MemoryState, places: list[int], part: int
+) -> None:
+    chance = random.Random(part)
+    file, told = data_file(shard), Counter[bool]()
+    data = file.read_bytes()
+    prefix = b"key 014"
+    at_keys = [data.find(key) for key in _KEYS if key.startswith(prefix[:-1])]
+    near = [place for place in places if min(at_keys) - 40 < place < max(at_keys) + 40]
+    expected = [value for key, value in sorted(memory.values.items()) if key.startswith(prefix)]
+    for _ in range(FLIPS // 5):
+        at = chance.choice(near)
+        change(file, at, data[at] ^ chance.randrange(1, 256))
+        try:
+            assert [value for batch in shard.values(prefix) for value in batch] == expected
+            told[False] += 1
+        except Damaged:
+            told[True] += 1
+        finally:
+            change(file, at, data[at])
+    assert min(told.values()) > 0
+
+
+@pytest.mark.parametrize("part", range(5))
 def test_a_changed_byte_is_told_of_or_does_no_harm(
     shard: EmbeddedShard, memory: MemoryState, places: list[int], part: int
 ) -> None:

@@ -106,7 +106,7 @@ def test_explain_of_a_create_creates_nothing_and_tells_what_it_would_share(
         ("EXPLAIN CREATE MATERIALIZED VIEW v", InvalidSql, "AS SELECT"),
         ("VERIFY", InvalidSql, "VERIFY name"),
         ("VERIFY spend twice", InvalidSql, "VERIFY name"),
-        ("REFRESH VIEW v", InvalidSql, r"MATERIALIZED VIEW name \[\(column, ...\)\] AS query"),
+        ("REFRESH VIEW v", InvalidSql, r"VIEW name \[\(column, ...\) or \(parameter"),
     ],
 )
 def test_what_can_not_be_explained_or_verified_says_what_can(

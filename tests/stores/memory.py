@@ -399,9 +399,10 @@ class MemoryShard(Shard):
     def get(self, key: bytes) -> bytes:
         return self._newest().get_many([key])[0]
 
-    def values(self) -> Iterator[list[bytes]]:
-        if found := list(self._newest().values.values()):
-            yield found
+    def values(self, prefix: bytes = b"") -> Iterator[list[bytes]]:
+        items = self._newest().values.items()
+        if values := [value for key, value in items if key.startswith(prefix)]:
+            yield values
 
     def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:
         if found := list(self._newest().scan_bags()):

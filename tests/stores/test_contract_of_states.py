@@ -52,6 +52,29 @@ def test_work_sees_the_epoch_before_and_counts_as_of_its_own(shard: Shard) -> No
     assert shard.size()[0] >= 2
 
 
+def test_values_are_had_by_what_their_keys_begin_with(store: Store, shard: Shard) -> None:
+    keys = [
+        b"\0",
+        b"a",
+        b"ab",
+        b"ab" + b"c" * 600,
+        b"ab" + b"c" * 600 + b"d",
+        b"b",
+        b"b\xff",
+        b"\xff",
+    ]
+
+    def put(state: Any) -> pa.Table:
+        state.put_many(keys, [key[:9] for key in keys])
+        return pa.table({})
+
+    for number in (0, 1):  # beside a neighbour
+        store.states.shard("s", number).load(1, 1, put)
+    for prefix in (b"", b"a", b"ab", b"abc", b"b", b"b\xff", b"\xff", b"c", b"ab" + b"c" * 300):
+        found = [value for batch in shard.values(prefix) for value in batch]
+        assert sorted(found) == sorted(key[:9] for key in keys if key.startswith(prefix)), prefix
+
+
 def test_whatever_an_earlier_attempt_wrote_the_outcome_is_the_same(shard: Shard) -> None:
     shard.load(1, 1, add(5))
     for _ in range(3):

@@ -6,7 +6,7 @@ A field that older databases lack has a default, so that their records are still
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
 
@@ -63,13 +63,39 @@ NO_EPOCH = Epoch(0)  # of a database in which no view was ever loaded
 
 
 @dataclass(frozen=True)
+class Family:
+    """What makes a view a family: its query as users wrote it, with `:name` for each parameter, and
+    the table with a row for each member, whose columns are the parameters. They are the first
+    columns of the view, too."""
+
+    text: str
+    members: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Definition:
     """The definition of a view: its query, its own names for the columns, if any, and whether the
-    engine computes the whole query anew in every epoch that may change it."""
+    engine computes the whole query anew in every epoch that may change it.
+
+    The query of a family reads the table of its members instead of parameters.
+    """
 
     query: str
     columns: tuple[str, ...] = ()
     is_full: bool = False
+    family: Family | None = None
+
+    @property
+    def text(self) -> str:
+        """The query as users wrote it."""
+        return self.query if self.family is None else self.family.text
+
+
+def _family_of(document: Mapping[str, Any] | None) -> Family | None:
+    if document is None:
+        return None
+    return Family(document["text"], document["members"], tuple(document["parameters"]))
 
 
 @dataclass(frozen=True)
@@ -110,6 +136,12 @@ class ViewRecord:
     @cached_property
     def plan(self) -> Node:
         return node_of(self.plan_text)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of a family, which are the first columns of its key."""
+        family = self.definition.family
+        return () if family is None else family.parameters
 
     @property
     def is_live(self) -> bool:
@@ -160,6 +192,7 @@ class ViewRecord:
             "noted": self.load_notes or None,
             "rebuilding": self.rebuilding or None,
             "load_lag": None if self.load_lag == LOAD_LAG else self.load_lag,
+            "family": asdict(self.definition.family) if self.definition.family else None,
         }
         return {
             "name": self.name,
@@ -189,6 +222,7 @@ class ViewRecord:
                 document["sql"],
                 tuple(document.get("columns", ())),
                 document.get("refresh") == "full",
+                _family_of(document.get("family")),
             ),
             consistency=document["consistency"],
             plan_text=document["plan"],

@@ -95,7 +95,7 @@ def _has_no_query(view: View, inner: list[tuple[str, View]]) -> bool:
 
 
 def _query(view: View) -> Query:
-    return Query(view.sql, view.table_columns, view.schema.names)
+    return Query(view.plain_sql, view.table_columns, view.schema.names)
 
 
 def _inner(store: Store, view: View) -> list[tuple[str, View]]:

@@ -41,9 +41,9 @@ def status(db: str, as_json: bool) -> None:
 
     Of a table it shows the rows, the changes in the log, the bytes on disk and the regions. Of a
     view it shows the status, the epoch, and how far it is behind: the age of the oldest change that
-    it does not show yet. Notes below the tables say why a view is stopped, waiting, suspect or not
-    replaced, which files can't be synced, which process keeps much space from being used again, and
-    how much space is free.
+    it does not show yet; of a view with parameters also how many members it has. Notes below the
+    tables say why a view is stopped, waiting, suspect or not replaced, which files can't be synced,
+    which process keeps much space from being used again, and how much space is free.
 
     \b
     Example:
@@ -104,6 +104,7 @@ def _view_document(view: everview.View) -> dict[str, Any]:
         "status": view.status,
         "progress": None if (progress := view.progress) is None else _progress_document(progress),
         "consistency": view.consistency,
+        "members": len(view.members) if view.parameters else None,
         "epoch": view.epoch if view.is_loaded else None,
         "freshness": view.freshness.total_seconds(),
         "error": view.error,
@@ -121,15 +122,17 @@ def _progress_document(progress: everview.Progress) -> dict[str, Any]:
 
 def _table_of(views: list[dict[str, Any]]) -> pa.Table:
     """The table of views; the reason why one stopped is too long for it."""
-    return pa.table(
-        {
-            "view": pa.array([view["name"] for view in views], pa.string()),
-            "status": pa.array([view["status"] for view in views], pa.string()),
-            "consistency": pa.array([view["consistency"] for view in views], pa.string()),
-            "epoch": pa.array([view["epoch"] for view in views], pa.int64()),
-            "behind by": pa.array([duration(view["freshness"]) for view in views], pa.string()),
-        }
-    )
+    columns = {
+        "view": pa.array([view["name"] for view in views], pa.string()),
+        "status": pa.array([view["status"] for view in views], pa.string()),
+        "consistency": pa.array([view["consistency"] for view in views], pa.string()),
+        "members": pa.array([view["members"] for view in views], pa.int64()),
+        "epoch": pa.array([view["epoch"] for view in views], pa.int64()),
+        "behind by": pa.array([duration(view["freshness"]) for view in views], pa.string()),
+    }
+    if columns["members"].null_count == len(views):
+        del columns["members"]
+    return pa.table(columns)
 
 
 def _is_database(path: str) -> bool:

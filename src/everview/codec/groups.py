@@ -54,7 +54,7 @@ class GroupCodec:
     def encode_plain(self, values: Sequence[Any]) -> bytes | None:
         """One key; None where its values aren't plainly of the columns' types."""
         key = encode_key(self._columns, values)
-        return key and bytes(1 + (len(self._columns) + 7) // 8) + key
+        return None if key is None else bytes(1 + (len(self._columns) + 7) // 8) + key
 
     def _without_nulls(self, name: str, array: pa.Array) -> pa.Array:
         if name in self._nested:

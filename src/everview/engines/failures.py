@@ -34,6 +34,8 @@ _OF_THE_ENGINE = re.compile(
 )
 _CAUSE = re.compile(r"most recent failure: .*?\(TID \d+\) \(.*?\): (.+)")
 _CALLED = re.compile(r"An error occurred while calling .*\n: (.+)")
+_WAITED = "Exception thrown in awaitResult"  # around the error of another thread
+_INNER = re.compile(rf"\nCaused by: ((?!.*{_WAITED}).+)")
 T = TypeVar("T")
 
 
@@ -45,6 +47,8 @@ def is_of_the_engine(text: str) -> bool:
 def cause(text: str) -> str:
     """The error of a task, without the words that Spark puts around it; '' if no task failed."""
     match = _CAUSE.search(text) or _CALLED.search(text)
+    if match and _WAITED in match[1]:
+        match = _INNER.search(text) or match
     return match[1] if match else ""
 
 

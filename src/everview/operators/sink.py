@@ -45,6 +45,8 @@ class Touched(NamedTuple):
 class ViewSink:
     """Keep every row of a view under its key, with its count.
 
+    Keys:  those of a view with parameters begin with the values of the parameters, which are its
+           first columns, so that the rows of a member are together.
     Law:   the rows, each as often as its count, are the sum of all deltas.
     State: key -> (epoch, new, previous): the row as of the epoch that wrote it last, and the row
            before. A reader takes `new` if that epoch is committed, else `previous`. A bag has the
@@ -52,9 +54,14 @@ class ViewSink:
     Cost:  one state read and one write for each key of the delta.
     """
 
-    def __init__(self, columns: tuple[Column, ...], key: tuple[str, ...]) -> None:
+    def __init__(
+        self, columns: tuple[Column, ...], key: tuple[str, ...], parameters: int = 0
+    ) -> None:
         self.columns = columns
-        self._keys = GroupCodec([column for column in columns if column.name in key])
+        key_columns = [column for column in columns if column.name in key]
+        self._parameters = parameters
+        self._members = GroupCodec(key_columns[:parameters])
+        self._keys = GroupCodec(key_columns[parameters:])
         self._rest = BagRows([column for column in columns if column.name not in key])
         stored = [*columns, Column(COUNT, pa.int64(), False)]
         self._shape = pa.schema([pa.field(c.name, c.type, c.nullable) for c in stored])
@@ -64,7 +71,7 @@ class ViewSink:
 
     def apply(self, delta: pa.Table, state: State, epoch: int, committed: int) -> Touched:
         """Apply a delta; returns the rows of the keys that it touched."""
-        changed = bagged(delta, self._keys.encode(delta), self._rest.encode(delta))
+        changed = bagged(delta, self._encode_keys(delta), self._rest.encode(delta))
         keys = changed.unique.to_pylist()
         if not keys:
             return Touched([], [])
@@ -188,20 +195,37 @@ class ViewSink:
         """One row, without its count."""
         return self._points.decode(row, range(len(self.columns)))
 
+    def _encode_keys(self, rows: pa.Table) -> pa.BinaryArray:
+        keys = self._keys.encode(rows)
+        if not self._parameters:
+            return keys
+        return pc.binary_join_element_wise(self._members.encode(rows), keys, pa.scalar(b""))
+
     def key_of(self, rows: pa.Table) -> list[bytes]:
-        keys: list[bytes] = self._keys.encode(rows).to_pylist()
+        keys: list[bytes] = self._encode_keys(rows).to_pylist()
         return keys
+
+    def prefix_of(self, values: pa.Table) -> bytes:
+        """What the keys of a member's rows begin with; `values` is one row of parameters."""
+        prefix: bytes = self._members.encode(values)[0].as_py()
+        return prefix
 
     def plain_key(self, values: Sequence[Any]) -> bytes | None:
         """The key of a row from its values, in the order of the view's columns; None if a value
         isn't plainly of its column's type."""
-        return self._keys.encode_plain(values)
+        key = self._keys.encode_plain(values[self._parameters :])
+        if key is None or not self._parameters:
+            return key
+        member = self._members.encode_plain(values[: self._parameters])
+        return None if member is None else member + key
 
 
 @lru_cache(1024)
-def sink_of(columns: tuple[Column, ...], key: tuple[str, ...]) -> ViewSink:
+def sink_of(
+    columns: tuple[Column, ...], key: tuple[str, ...], parameters: tuple[str, ...]
+) -> ViewSink:
     """The sink of a view, which takes longer to make than to read a row with."""
-    return ViewSink(columns, key)
+    return ViewSink(columns, key, len(parameters))
 
 
 def split_rows(epoch: int, new: list[bytes], previous: list[bytes]) -> list[bytes]:

@@ -128,7 +128,7 @@ class Direct:
         placed = self._placed(plan)
         if placed is None:
             return 0
-        sink, touched = sink_of(plan.columns, view.key), 0
+        sink, touched = sink_of(plan.columns, view.key, view.parameters), 0
         for shard, delta in self._by_shard(plan, placed, keyed_by(plan, view.key)).items():
             touched += apply_sink(ShardPlace(self._step, view.rows, shard), sink, delta)
         return touched

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType
 
+from everview.catalog import ViewRecord
 from everview.delta import WEIGHT
 from everview.operators.registry import operator_for
 from everview.plan.distribution import (
@@ -114,12 +115,13 @@ class Program:
         self._tasks: dict[str, int] = {}  # of nodes whose rows lie in shards, in how many tasks
         self.duties: list[Duty] = []
 
-    def sink(self, view: str, plan: Node, key: tuple[str, ...], state: str) -> DataFrame | None:
+    def sink(self, view: ViewRecord) -> DataFrame | None:
         """A view's whole plan and its sink; running it gives (view, shard, rows touched).
 
         Spark can't pass columns with dots or backticks in their names to Python, and a view may
         have such; so its columns have other names on the way to the sink.
         """
+        plan, key = view.plan, view.key
         plain = workers.plain(plan.columns)
         names = dict(zip(plan.names(), plain, strict=True))
         renamed = Project(plain, plan, tuple(map(Ref, plan.names())))
@@ -127,12 +129,12 @@ class Program:
         if frame is None:
             return None
         by = tuple(frozenset(names[name].name for name in place) for place in keyed_by(plan, key))
-        document = workers.view_document(plan.columns, key)
+        document = workers.view_document(plan.columns, key, view.parameters)
         slots = tuple((column.name, column.name) for column in plain)
-        task = Task(self._step_or_name, document, state, ((0, slots),))
+        task = Task(self._step_or_name, document, view.rows, ((0, slots),))
         placed, tasks = self._placed(frame, renamed, (*plain, WEIGHTED), by)
-        job = placed.mapInArrow(partial(workers.sink, task, view), struct(RESULT_COLUMNS))
-        self.duties.append(Duty(f"view {view}", state, tasks, placed, lambda: job))
+        job = placed.mapInArrow(partial(workers.sink, task, view.name), struct(RESULT_COLUMNS))
+        self.duties.append(Duty(f"view {view.name}", view.rows, tasks, placed, lambda: job))
         return job
 
     def ahead(self, node: Node) -> DataFrame | None:

@@ -86,7 +86,7 @@ class Programs:
         for part in load.jobs.ahead:
             rows += _run_job(program, [program.ahead(node) for node in part], step)
             load.ended(part)
-        return rows + _run_job(program, [_sink(program, view)], step)
+        return rows + _run_job(program, [program.sink(view)], step)
 
     def run(self, views: list[ViewRecord], step: Step, states: Mapping[str, str]) -> int:
         """Do the views' part of an epoch; returns the view rows it touched."""
@@ -152,7 +152,7 @@ class Programs:
     def _frames(self, views: list[ViewRecord], program: Program, planned: Jobs) -> list[DataFrame]:
         """The frames of jobs, in the order to run them."""
         ahead = [[program.ahead(node) for node in part] for part in planned.ahead]
-        sinks = [[_sink(program, views[at]) for at in part] for part in planned.last]
+        sinks = [[program.sink(views[at]) for at in part] for part in planned.last]
         return [job for part in (*ahead, *sinks) if (job := _job(part)) is not None]
 
 
@@ -168,10 +168,6 @@ def _run_job(program: Program, parts: Iterable[DataFrame | None], step: Step) ->
     rows = 0 if job is None else touched(job)
     duties, program.duties = program.duties, []
     return rows + run_left_out(duties, step)
-
-
-def _sink(program: Program, view: ViewRecord) -> DataFrame | None:
-    return program.sink(view.name, view.plan, view.key, view.rows)
 
 
 def _jobs(views: list[ViewRecord], step: Step) -> Jobs:

@@ -230,15 +230,18 @@ def plain(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return tuple(replace(column, name=f"column_{i}") for i, column in enumerate(columns))
 
 
-def view_document(columns: tuple[Column, ...], key: tuple[str, ...]) -> str:
-    """The columns and the key of a view as text, for its sink."""
-    return json.dumps([[column.to_json() for column in columns], key])
+def view_document(
+    columns: tuple[Column, ...], key: tuple[str, ...], parameters: tuple[str, ...] = ()
+) -> str:
+    """The columns of a view, its key and its parameters as text, for its sink."""
+    return json.dumps([[column.to_json() for column in columns], key, parameters])
 
 
 @lru_cache(1024)
 def _view_sink(document: str) -> ViewSink:
-    columns, key = json.loads(document)
-    return sink_of(tuple(Column.from_json(column) for column in columns), tuple(key))
+    columns, key, parameters = json.loads(document)
+    column_objects = tuple(Column.from_json(column) for column in columns)
+    return sink_of(column_objects, tuple(key), tuple(parameters))
 
 
 @guarded

@@ -18,7 +18,6 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from everview import following
 from everview.codec.streams import from_stream, to_stream
 from everview.errors import SqlError
-from everview.operators.sink import sink_of
 from everview.spark.options import Options, store_at
 from everview.stores.base import Store
 from everview.view import View
@@ -38,7 +37,7 @@ def view_changes_shape(options: Options) -> pa.Schema:
         )
     with store_at(options.db) as store:
         view = View(store, options.table)
-        return following.changes_schema(sink_of(view.plan.columns, view.key))
+        return following.changes_schema(view.sink)
 
 
 @dataclass

@@ -10,13 +10,15 @@ from everview.catalog import Definition
 from everview.catalog.records import LOAD_LAG
 from everview.errors import InvalidSql
 from everview.parsing import Statement
+from everview.schema import Column
+from everview.sql.definitions import columns_of
 
 # the options of CREATE VIEW ... WITH; the first value of each is the default
 OPTIONS = {"consistency": ("strong", "complete"), "refresh": ("incremental", "full")}
 _LAG = "load_lag"  # a time; the load gives way to views that are further behind
 _FORM = (
-    "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name [(column, ...)] "
-    "[WITH (option = 'value')] AS SELECT ..."
+    "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name "
+    "[(column, ...) or (parameter TYPE, ...)] [WITH (option = 'value')] AS SELECT ..."
 )
 
 
@@ -38,6 +40,7 @@ class CreateView:
     load_lag: float
     replaces: bool
     lenient: bool
+    parameters: tuple[Column, ...] = ()
 
     @classmethod
     def of(cls, statement: Statement) -> CreateView:
@@ -49,7 +52,7 @@ class CreateView:
         begins = words[at : at + 1] == ["VIEW"]
         lenient = words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]
         at += 4 if lenient else 1
-        columns, stop = _columns(statement, at + 1)
+        columns, parameters, stop = _columns(statement, at + 1)
         options, stop = _options(statement, stop)
         if not begins or len(tokens) < stop + 2 or words[stop] != "AS":
             raise InvalidSql(_FORM)
@@ -62,19 +65,25 @@ class CreateView:
             seconds_of(options[_LAG]) or LOAD_LAG,
             replaces,
             lenient,
+            parameters,
         )
 
 
-def _columns(statement: Statement, at: int) -> tuple[tuple[str, ...], int]:
-    """The names in (column, ...), and where the statement goes on."""
+def _columns(statement: Statement, at: int) -> tuple[tuple[str, ...], tuple[Column, ...], int]:
+    """The names in (column, ...), or the parameters in (parameter TYPE, ...), and where the
+    statement goes on."""
     pieces, end = _listed(statement, at)
+    have_types = {stop - start > 1 for start, stop in pieces}
+    if have_types == {True}:
+        return (), columns_of(statement.cut(at, end)), end
     for start, stop in pieces:
         if stop - start != 1:
             raise InvalidSql(
                 f"{statement.cut(start, stop) or 'nothing'} can't name a column of the view; "
-                f"write names only, (a, b), since the types come from the query. {_FORM}"
+                "write names only, (a, b), since the types come from the query; or, if these are "
+                f"parameters of the view, write a type for each, (a INT, b DATE). {_FORM}"
             )
-    return tuple(statement.tokens[start].text for start, _ in pieces), end
+    return tuple(statement.tokens[start].text for start, _ in pieces), (), end
 
 
 def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
@@ -106,5 +115,5 @@ def _listed(statement: Statement, at: int) -> tuple[list[tuple[int, int]], int]:
     words = [token.text for token in statement.tokens]
     if words[at : at + 1] != ["("] or ")" not in words[at:]:
         return [], at
-    end = words.index(")", at)
-    return statement.pieces(at + 1, end), end + 1
+    end = statement.after_group(at)
+    return statement.pieces(at + 1, end - 1), end

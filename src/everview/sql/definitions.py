@@ -164,6 +164,20 @@ def _columns_and_key(schema: exp.Schema) -> tuple[list[Column], list[str]]:
     return columns, keys[0] if keys else []
 
 
+def columns_of(text: str) -> tuple[Column, ...]:
+    """The columns in `(name TYPE, ...)`, which have no rules."""
+    try:
+        tree = Statement(f"CREATE TABLE t {text}").tree
+    except InvalidSql:
+        tree = None
+    parts = tree.this.expressions if isinstance(tree, exp.Create) else []
+    if not parts or any(not isinstance(part, exp.ColumnDef) for part in parts):
+        raise InvalidSql(f"{text} can't be read; write (name TYPE, ...), with {_TYPES}")
+    if ruled := next((part for part in parts if part.args.get("constraints")), None):
+        raise InvalidSql(f"{ruled.sql(dialect='spark')}: write a name and a type only")
+    return tuple(_column(part)[0] for part in parts)
+
+
 def _column(part: exp.ColumnDef) -> tuple[Column, bool]:
     nullable, is_key = True, False
     for constraint in part.args.get("constraints") or []:

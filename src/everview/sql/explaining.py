@@ -11,6 +11,7 @@ from everview.explain.views import explain_view
 from everview.parsing import only
 from everview.sql.context import Context
 from everview.sql.create_view import CreateView
+from everview.sql.families import as_family
 from everview.sql.planning import define
 
 
@@ -33,7 +34,13 @@ def explain(context: Context, view: str, analyze: bool = False) -> Document:
             "ANALYZE shows the work of a view's last epochs, and a view that is not created has "
             "none; explain it without ANALYZE"
         )
-    return _expected(context, define(context, CreateView.of(only(view))))
+    creation = as_family(context, CreateView.of(only(view)))
+    if (family := creation.definition.family) and family.members not in context.tables():
+        raise UnsupportedSql(
+            "EXPLAIN CREATE needs the table of members of a view with parameters; create the view, "
+            f"then write EXPLAIN {creation.name}"
+        )
+    return _expected(context, define(context, creation))
 
 
 def _expected(context: Context, view: ViewRecord) -> Document:

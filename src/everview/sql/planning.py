@@ -18,6 +18,7 @@ from everview.catalog import (
     FOLLOWERS,
     REPLACEMENTS,
     VIEWS,
+    Definition,
     Key,
     Record,
     Replacement,
@@ -38,6 +39,7 @@ from everview.results.result import Result
 from everview.schema import LONGEST_NAME, check_visible
 from everview.sql.context import Context
 from everview.sql.create_view import CreateView, words_of
+from everview.sql.families import as_family, explained, members_made
 from everview.stores.base import RecordChanges, Store
 
 MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory
@@ -47,29 +49,32 @@ SHARDS = (12, 6, 2, 0)
 
 
 def create(context: Context, statement: Statement) -> Result:
-    creation = CreateView.of(statement)
+    creation = as_family(context, CreateView.of(statement))
     _check_name(creation.name)
-    while True:
+    key = VIEWS[creation.name]
+    while not (creation.lenient and context.store.catalog.get(key) is not None):
         try:
-            return _created(context, creation)
+            with members_made(context, creation):
+                return _created(context, creation)
         except TableExists:
             # another process may have created it meanwhile
-            exists_now = context.store.catalog.get(VIEWS[creation.name]) is not None
+            exists_now = context.store.catalog.get(key) is not None
             if not exists_now or not (creation.replaces or creation.lenient):
                 raise
+    return Result(message=f"view {creation.name} exists already")
 
 
 def _created(context: Context, creation: CreateView) -> Result:
     key = VIEWS[creation.name]
-    if creation.lenient and context.store.catalog.get(key) is not None:
-        return Result(message=f"view {creation.name} exists already")
     with _others_waiting(context, creation) as token:
         view = define(context, creation)
         over = ", ".join([*view.tables, *view.views.values()]) or "constants"
         if token is None or not creation.replaces or context.store.catalog.get(key) is None:
             store_views(context.store, {key: view}, token, created=view.name)
+            family = view.definition.family
+            hint = f"; INSERT INTO {view.name} adds members" if family else ""
             return Result(
-                message=f"view {view.name} created over {over}; {how_to_maintain()} loads it"
+                message=f"view {view.name} created over {over}; {how_to_maintain()} loads it{hint}"
             )
         changed = _with_readers(context, view)
         _replace(context, changed, token)
@@ -150,7 +155,12 @@ def _planned(
     plans = {inner: view.plan for inner, view in views.items()}
     relations = tables | {view: plan.columns for view, plan in plans.items()}
     arguments = definition.query, relations, definition.columns, definition.is_full
-    translated = translate(context.engines.planner.session, *arguments)
+    try:
+        translated = translate(context.engines.planner.session, *arguments)
+    except SqlError as error:
+        if definition.family is None:
+            raise
+        raise explained(error, definition.family) from error
     over = {view: views[view] for view in sorted(translated.plan.tables() & set(views))}
     if definition.is_full and over:
         raise UnsupportedSql(
@@ -171,12 +181,20 @@ def _planned(
         plan_text=plan.text,
         tables=tuple(sorted(unimproved.tables())),
         views={inner: view.name for inner, view in over.items()},
-        key=tuple(view_key(unimproved, lambda table: context.store.describe(table).key)),
+        key=_key(context, definition, unimproved),
         order=tuple(translated.order),
         is_open=translated.is_open or any(inner.is_open for inner in over.values()),
         shards=_shards(context),
         widths={table: len(columns) for table, columns in tables.items()},
     )
+
+
+def _key(context: Context, definition: Definition, plan: Node) -> tuple[str, ...]:
+    """The key of a view; that of a family begins with its parameters, in the view's order."""
+    key = view_key(plan, lambda table: context.store.describe(table).key)
+    if definition.family is None:
+        return tuple(key)
+    return tuple(name for name in plan.names() if name in {*key, *definition.family.parameters})
 
 
 def _check_size(plan: Node) -> None:

@@ -14,12 +14,14 @@ from everview.results.result import Result
 from everview.sql.context import Context
 from everview.sql.create_view import OPTIONS
 from everview.sql.explaining import explain
+from everview.sql.families import tables_of_members
 from everview.sql.planning import create, rename, views_over
 
 _FORMS = (
-    "the statements about views are CREATE [OR REPLACE] MATERIALIZED VIEW name [(column, ...)] AS "
-    "query, ALTER VIEW name RENAME TO other, DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN "
-    "[ANALYZE] name, EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
+    "the statements about views are CREATE [OR REPLACE] MATERIALIZED VIEW name "
+    "[(column, ...) or (parameter TYPE, ...)] AS query, ALTER VIEW name RENAME TO other, "
+    "DROP VIEW name [CASCADE], SHOW VIEWS, EXPLAIN [ANALYZE] name, "
+    "EXPLAIN CREATE MATERIALIZED VIEW ..., VERIFY name"
 )
 
 
@@ -95,7 +97,10 @@ def _drop(context: Context, statement: Statement, at: int) -> Result:
                 f"view {name} is read by view {', '.join(gone[1:])}; drop all of them with DROP "
                 f"VIEW {name} CASCADE"
             )
+        tables = tables_of_members(context, gone)
         forget_views(context.store, gone, token)
+        for table in tables:
+            context.store.drop_table(table)
     return Result(message=f"view{'s' * (len(gone) > 1)} {', '.join(gone)} dropped")
 
 
@@ -122,7 +127,7 @@ def _show(context: Context) -> Result:
         "status": pa.array([view.status for view in views], pa.string()),
         "consistency": pa.array([view.consistency for view in views], pa.string()),
         "refresh": pa.array([OPTIONS["refresh"][d.is_full] for d in definitions], pa.string()),
-        "query": pa.array([definition.query for definition in definitions], pa.string()),
+        "query": pa.array([definition.text for definition in definitions], pa.string()),
         "error": pa.array([view.error for view in views], pa.string()),
     }
     return Result(pa.table(columns))

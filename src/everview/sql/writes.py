@@ -23,6 +23,7 @@ from everview.results.result import Result, count_rows, count_unchanged
 from everview.schema import Column, TableSchema, quoted
 from everview.sql.context import Context
 from everview.sql.definitions import table_name
+from everview.sql.families import over_members
 from everview.sql.literals import plain_rows
 from everview.sql.queries import evaluate
 
@@ -40,7 +41,10 @@ def insert(context: Context, statement: Statement) -> Result:
             "only INSERT INTO table [(columns)] VALUES ... or SELECT ... is supported; "
             "rows with the same key are replaced"
         )
-    schema = context.store.describe(table_name(target))
+    name = table_name(target)
+    if (of_members := over_members(context, statement, target)) is not statement:
+        return insert(context, of_members)
+    schema = context.store.describe(name)
     columns = _insert_columns(schema, tree.this.expressions if named else None)
     values = tree.expression
     rows = plain_rows(statement, values) if isinstance(values, exp.Values) else None
@@ -56,6 +60,8 @@ def update(context: Context, statement: Statement) -> Result:
     tree = _tree(statement, exp.Update, "UPDATE table SET column = value, ... [WHERE ...]")
     if _has_more(tree, "this", "expressions", "where"):
         raise UnsupportedSql("UPDATE takes SET and WHERE only; use a subquery for other tables")
+    if (of_members := over_members(context, statement, tree.this)) is not statement:
+        return update(context, of_members)
     schema = context.store.describe(table_name(tree.this))
     sources = _assignments(statement, tree, schema)
     moved = [name for name in schema.key if name in sources]
@@ -79,6 +85,8 @@ def delete(context: Context, statement: Statement) -> Result:
     tree = _tree(statement, exp.Delete, "DELETE FROM table [WHERE ...]")
     if _has_more(tree, "this", "where"):
         raise UnsupportedSql("DELETE takes WHERE only; use a subquery for other tables")
+    if (of_members := over_members(context, statement, tree.this)) is not statement:
+        return delete(context, of_members)
     schema = context.store.describe(table_name(tree.this))
     table = context.table(schema.name)
     if not tree.args.get("where"):

@@ -119,6 +119,10 @@ class Node:
         one value."""
         return keys[0] if self.passes_rows else None
 
+    def equal_columns(self) -> Sequence[tuple[str, str]]:
+        """Pairs of its columns that are equal in every row, as it knows them."""
+        return ()
+
     def ordered_columns(self) -> Iterator[tuple[str, Column]]:
         """The columns whose values it puts in order, and what for."""
         return iter(())

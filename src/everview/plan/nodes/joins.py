@@ -60,6 +60,13 @@ class Join(Node):
             return right_key
         return None if left is None or right_key is None else (*left, *right_key)
 
+    def equal_columns(self) -> Sequence[tuple[str, str]]:
+        if self.how != "inner":
+            return ()
+        right_names = self.right_names()
+        pairs = zip(self.left_keys, self.right_keys, strict=True)
+        return [(left, right_names[right]) for left, right in pairs]
+
     def only_grows(self) -> bool:
         return self.how in ("inner", "semi")
 

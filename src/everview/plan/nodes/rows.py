@@ -19,6 +19,9 @@ class Filter(Node):
     input: Node
     condition: Tree
 
+    def equal_columns(self) -> Sequence[tuple[str, str]]:
+        return self.input.equal_columns()
+
     def label(self) -> str:
         return f"filter {readable(self.condition)}"
 
@@ -50,7 +53,12 @@ class Project(Node):
         return f"project {', '.join(texts)}"
 
     def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
-        return renamed(keys[0], dict(reversed(self._passing())))
+        names = dict(reversed(self._passing()))
+        for pair in self.input.equal_columns():
+            for name, other in (pair, pair[::-1]):
+                if other in names:
+                    names.setdefault(name, names[other])
+        return renamed(keys[0], names)
 
     def distribution(self, distributions: Sequence[Distribution]) -> Distribution:
         return renamed_places(self._passing(), distributions[0])

@@ -103,8 +103,9 @@ class Shard(ABC):
         """The value of a key; empty if there is none."""
 
     @abstractmethod
-    def values(self) -> Iterator[list[bytes]]:
-        """All values, in batches, as of one moment."""
+    def values(self, prefix: bytes = b"") -> Iterator[list[bytes]]:
+        """All values, in batches, as of one moment: of keys that begin with a prefix. Of a very
+        long prefix a store may look at a part only, and give more values."""
 
     @abstractmethod
     def bags(self) -> Iterator[tuple[list[bytes], list[int]]]:

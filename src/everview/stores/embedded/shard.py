@@ -331,9 +331,9 @@ class EmbeddedShard(Shard):
         with self._reading() as txn:
             return self._state(txn).get_many([key])[0]
 
-    def values(self) -> Iterator[list[bytes]]:
+    def values(self, prefix: bytes = b"") -> Iterator[list[bytes]]:
         with self._reading() as txn:
-            stream = self._state(txn).scan_values()
+            stream = self._state(txn).scan_values(prefix)
             while batch := fill(stream, _READ, lambda item: len(item[1])):
                 keys, values = zip(*batch, strict=True)
                 yield unseal(keys, values)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from everview.errors import Damaged
 from everview.state import Bag
-from everview.stores.embedded.layout import DIGEST, LONGEST, stored_key
+from everview.stores.embedded.layout import DIGEST, LONGEST, PREFIX, stored_key
 from everview.stores.embedded.sealed import (
     COUNT,
     SEAL,
@@ -107,22 +107,24 @@ class ShardState:
         values = dict(zip(items, unseal(list(items), list(items.values())), strict=True))
         return [values.get(key, b"") for key in stored_keys]
 
-    def scan_values(self) -> Iterator[tuple[bytes, bytes]]:
-        """All stored keys, and their items."""
-        return self._items(self._rows)
+    def scan_values(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """The stored keys that begin with a prefix, and their items."""
+        return self._items(self._rows, (self._prefix + prefix)[:PREFIX])
 
-    def _items(self, db: lmdb._Database) -> Iterator[tuple[bytes, bytes]]:
-        """All items of this state. Raises `Damaged` if a neighbour's key may have changed."""
-        if self._prefix:
-            self._check_gaps(db, [self._prefix])
+    def _items(self, db: lmdb._Database, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All items whose stored keys begin with a prefix. Raises `Damaged` if a neighbour's key
+        may have changed."""
         cursor = self._txn.cursor(db)
-        if cursor.set_range(self._prefix) if self._prefix else cursor.first():
-            yield from self._from(cursor)
+        has_item = cursor.set_range(prefix) if prefix else cursor.first()
+        if prefix and not (has_item and cursor.key() == prefix):
+            self._check_gaps(db, [prefix])
+        if has_item:
+            yield from self._from(cursor, prefix)
 
-    def _from(self, cursor: lmdb.Cursor) -> Iterator[tuple[bytes, bytes]]:
-        """The items of this state from where a cursor is."""
+    def _from(self, cursor: lmdb.Cursor, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The items from where a cursor is, as long as their keys begin with a prefix."""
         for key, item in cursor.iternext():
-            if not key.startswith(self._prefix):
+            if not key.startswith(prefix):
                 self._check_other(key, item)
                 return
             yield key, item
@@ -270,7 +272,7 @@ class ShardState:
         cursor, read = self._txn.cursor(self._bags), 0
         if start and not self._seek(cursor, prefix + start[:cut]):
             return
-        items = self._from(cursor) if start else self._items(self._bags)
+        items = self._from(cursor, prefix) if start else self._items(self._bags, prefix)
         try:
             for read, (stored, value) in enumerate(items, 1):  # noqa: B007
                 (row,), (count,) = unseal_rows([stored], [value])
