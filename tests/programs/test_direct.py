@@ -10,7 +10,8 @@ import pytest
 
 import everview as ev
 from everview.engines.engine import Engine
-from everview.programs import direct, programs
+from everview.programs import direct
+from everview.programs.program import Program
 from everview.programs.programs import Programs
 from tests.records import records
 
@@ -48,19 +49,23 @@ def shop(db: ev.Database, engine: Engine) -> ev.Database:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The views of each program that an engine runs."""
     ran: list[list[str]] = []
-    run = Programs._run
-    sink = programs._sink
+    load, run, sink = Programs.load, Programs._run, Program.sink
 
     def noted_run(self: Programs, views: list[Any], *rest: Any) -> int:
         ran.append([view.name for view in views])
         return run(self, views, *rest)
 
-    def noted_sink(program: Any, view: Any) -> Any:
-        ran.append([view.name])
-        return sink(program, view)
+    def noted_load(self: Programs, view: Any, *rest: Any) -> int:
+        def noted_sink(program: Program, sunk: Any) -> Any:
+            ran.append([sunk.name])
+            return sink(program, sunk)
+
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(Program, "sink", noted_sink)
+            return load(self, view, *rest)
 
     monkeypatch.setattr(Programs, "_run", noted_run)
-    monkeypatch.setattr(programs, "_sink", noted_sink)
+    monkeypatch.setattr(Programs, "load", noted_load)
     return ran
 
 

@@ -66,11 +66,13 @@ NO_EPOCH = Epoch(0)  # of a database in which no view was ever loaded
 class Family:
     """What makes a view a family: its query as users wrote it, with `:name` for each parameter, and
     the table with a row for each member, whose columns are the parameters. They are the first
-    columns of the view, too."""
+    columns of the view, too. `sharing` says what members share: `full`, also what is added up;
+    `selection`, no more than a join shares."""
 
     text: str
     members: str
     parameters: tuple[str, ...]
+    sharing: str = "full"
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,12 @@ class Definition:
 def _family_of(document: Mapping[str, Any] | None) -> Family | None:
     if document is None:
         return None
-    return Family(document["text"], document["members"], tuple(document["parameters"]))
+    return Family(
+        document["text"],
+        document["members"],
+        tuple(document["parameters"]),
+        document.get("sharing", "full"),
+    )
 
 
 @dataclass(frozen=True)

@@ -102,20 +102,55 @@ class AggregateOperator(Operator):
             events = {n: v.change(delta, weights, state) for n, v in self._values.items()}
             changes = self._changes(delta, groups, events)
         else:
-            changes = [
-                column.add_up(whole(delta[name]), groups.ids, len(groups))
-                for name, column in self._state.items()
-            ]
+            changes = self._added_up(delta, groups)
+        return self._moved(groups, changes, state, known_before)
+
+    def add(self, delta: pa.Table, state: State, stays: np.ndarray | None = None) -> pa.Table:
+        """As `apply`, for a delta with columns as `partial` has them; a group may be there several
+        times. `stays` says for each row whether its group has a row of the output from now on,
+        even over nothing."""
+        groups = _Groups(delta, self._keys, self._node.groups)
+        exists = None
+        if stays is not None:
+            exists = np.zeros(len(groups), np.int64)
+            exists[groups.ids] = stays
+        return self._moved(groups, self._added_up(delta, groups), state, {}, exists)
+
+    @property
+    def sources(self) -> dict[str, tuple[str | None, str]]:
+        """What the columns of state in `partial` are sums of: the argument, None for all rows, and
+        what the functions call this column."""
+        own: dict[str, tuple[str | None, str]] = {self._rows: (None, self._rows)}
+        for part in self._parts:
+            own |= {name: (part.names[0], column.name) for name, column in part.state.items()}
+        return own
+
+    def _added_up(self, delta: pa.Table, groups: _Groups) -> list[pa.Array]:
+        return [
+            column.add_up(whole(delta[name]), groups.ids, len(groups))
+            for name, column in self._state.items()
+        ]
+
+    def _moved(
+        self,
+        groups: _Groups,
+        changes: list[pa.Array],
+        state: State,
+        known_before: dict[Call, pa.Array],
+        exists: np.ndarray | None = None,
+    ) -> pa.Table:
+        """Change the state of groups; returns the delta of their results."""
+        keys = groups.keys.to_pylist()
         stored = state.get_many(keys)
         before = self._read(stored)
         after = self._added(groups, before, changes)
         existed = np.array([bool(value) for value in stored], np.int64)
-        exists = np.ones(len(keys), np.int64)
         rows = after[self._rows].to_numpy()
         if np.any(rows < 0):
             raise Damaged("an aggregate has lost more rows of a group than it had")
-        if self._node.groups:
-            exists = (rows > 0).astype(np.int64)
+        if exists is None:
+            any_group = np.ones(len(keys), np.int64)
+            exists = (rows > 0).astype(np.int64) if self._node.groups else any_group
         values = self._codec.encode(one_batch(after)).to_pylist()
         state.put_many(keys, [v if e else b"" for v, e in zip(values, exists, strict=True)])
         known_after = self._from_values(keys, state)

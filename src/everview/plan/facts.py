@@ -34,10 +34,12 @@ class Costs:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts by table; the views that a plan reads are not among them."""
+    """Facts by table; the views that a plan reads are not among them. `members` is the table of the
+    members, if the plan is of a view with parameters."""
 
     tables: Mapping[str, TableFacts] = field(default_factory=dict)
     costs: Costs | None = None
+    members: str | None = None
 
     def key_of(self, table: str) -> tuple[str, ...] | None:
         facts = self.tables.get(table)

@@ -14,7 +14,11 @@ from everview.schema import Column
 from everview.sql.definitions import columns_of
 
 # the options of CREATE VIEW ... WITH; the first value of each is the default
-OPTIONS = {"consistency": ("strong", "complete"), "refresh": ("incremental", "full")}
+OPTIONS = {
+    "consistency": ("strong", "complete"),
+    "refresh": ("incremental", "full"),
+    "sharing": ("full", "selection"),  # what the members of a view with parameters share
+}
 _LAG = "load_lag"  # a time; the load gives way to views that are further behind
 _FORM = (
     "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name "
@@ -41,6 +45,7 @@ class CreateView:
     replaces: bool
     lenient: bool
     parameters: tuple[Column, ...] = ()
+    sharing: str = OPTIONS["sharing"][0]
 
     @classmethod
     def of(cls, statement: Statement) -> CreateView:
@@ -66,6 +71,7 @@ class CreateView:
             replaces,
             lenient,
             parameters,
+            options["sharing"],
         )
 
 

@@ -21,7 +21,7 @@ from everview.errors import InUse, InvalidSql, SqlError, TableExists, Unsupporte
 from everview.parsing import Statement
 from everview.schema import Column, TableSchema, quoted, sql_name
 from everview.sql.context import Context
-from everview.sql.create_view import CreateView
+from everview.sql.create_view import OPTIONS, CreateView
 
 MEMBER, ROWS = "everview_member", "everview_rows"
 _REGIONS = 1  # members are few, and a region has files of its own
@@ -33,6 +33,11 @@ def as_family(context: Context, creation: CreateView) -> CreateView:
     before = record.definition.family if record and creation.replaces else None
     if not creation.parameters:
         _check_no_parameters(creation.definition.query)
+        if creation.sharing != OPTIONS["sharing"][0]:
+            raise UnsupportedSql(
+                "sharing is for the members of a view with parameters, and this one has none; "
+                "leave the option out"
+            )
         if before is not None:
             raise UnsupportedSql(
                 f"view {creation.name} has parameters, and one without can't replace it; drop it "
@@ -47,7 +52,7 @@ def as_family(context: Context, creation: CreateView) -> CreateView:
         _check_same(creation, context.store.describe(before.members))
     members = before.members if before else f"{creation.name}_members"
     names = tuple(column.name for column in creation.parameters)
-    family = Family(creation.definition.query, members, names)
+    family = Family(creation.definition.query, members, names, creation.sharing)
     query = _over_members(creation.name, family, creation.parameters)
     return replace(creation, definition=replace(creation.definition, query=query, family=family))
 

@@ -19,6 +19,7 @@ from everview.catalog import (
     REPLACEMENTS,
     VIEWS,
     Definition,
+    Family,
     Key,
     Record,
     Replacement,
@@ -168,7 +169,9 @@ def _planned(
             f"{next(iter(over))}; put the query of that view into a WITH clause instead"
         )
     unimproved = inline_views(translated.plan, plans)
-    improved = translated.plan if definition.is_full else _improved(context, translated.plan, named)
+    improved = translated.plan
+    if not definition.is_full:
+        improved = _improved(context, improved, named, definition.family)
     plan = inline_views(improved, plans)
     _check_size(plan)
     for column in translated.plan.columns:
@@ -207,12 +210,13 @@ def _check_size(plan: Node) -> None:
         )
 
 
-def _improved(context: Context, plan: Node, tables: Iterable[str]) -> Node:
+def _improved(context: Context, plan: Node, tables: Iterable[str], family: Family | None) -> Node:
     schemas = {table: context.store.describe(table) for table in tables}
     known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
     engines = context.engines
     costs = costs_for(context.store, engines.planner, engines.name, plan, len(_shards(context)))
-    return improve(plan, Facts(known, costs))
+    members = family.members if family and family.sharing == "full" else None
+    return improve(plan, Facts(known, costs, members))
 
 
 def _check_readable(context: Context, name: str, over: Iterable[str]) -> None:

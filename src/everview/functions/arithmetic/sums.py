@@ -87,7 +87,7 @@ def average(stored: pa.Array, count: np.ndarray, arrow: pa.DataType) -> pa.Array
         exact = stored.type != pa.binary()
         sums = stored.cast(pa.float64()).to_numpy() if exact else Sums.decode(stored).doubles()
         return pa.array(sums / divisor, mask=count == 0)
-    unscaled, factor = _unscaled(stored), 10 ** (arrow.scale - stored.type.scale)
+    unscaled, factor = whole_numbers(stored), 10 ** (arrow.scale - stored.type.scale)
     largest = max(int(unscaled.max(initial=0)), -int(unscaled.min(initial=0)))
     if largest >= 2**61 // factor:
         unscaled, divisor = unscaled.astype(object), divisor.astype(object)
@@ -134,8 +134,23 @@ def _may_wrap(values: pa.Array) -> bool:
     return bool(np.abs(high).max(initial=0) + 1 > _HIGH // max(len(values), 1))
 
 
+def whole_numbers(sums: pa.Array) -> np.ndarray:
+    """Counts, or decimals without their point: whole numbers of 64 bits if all fit, else
+    Python's."""
+    numbers: np.ndarray = sums.to_numpy() if pa.types.is_integer(sums.type) else _unscaled(sums)
+    return numbers
+
+
+def from_whole_numbers(numbers: np.ndarray, arrow: pa.DataType) -> pa.Array:
+    """What whole numbers stand for in a type of counts or of decimals; decimals may need more
+    digits than the type has, and get them."""
+    if pa.types.is_integer(arrow):
+        return pa.array(numbers, arrow)
+    digits = pa.decimal256(_WIDE, arrow.scale) if numbers.dtype == object else arrow
+    return _decimals(numbers, np.zeros(len(numbers), np.bool_), digits)
+
+
 def _unscaled(decimals: pa.Array) -> np.ndarray:
-    """Decimals as whole numbers: of 64 bits if all fit, else Python's."""
     pairs = values_of(decimals).view(np.int64).reshape(-1, 2)
     low, high = pairs[:, 0], pairs[:, 1]
     if np.all(high == low >> 63):

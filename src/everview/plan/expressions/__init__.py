@@ -26,6 +26,7 @@ from everview.plan.expressions.rendering import (
     readable,
 )
 from everview.plan.expressions.stages import Stage, staged
+from everview.plan.expressions.sure import is_sure
 from everview.plan.expressions.trees import (
     Apply,
     Either,
@@ -61,6 +62,7 @@ __all__ = [
     "conjuncts",
     "either",
     "field_of",
+    "is_sure",
     "named_struct",
     "not_null_columns",
     "not_on_sail",

@@ -3,6 +3,7 @@
 from everview.plan.nodes.aggregates import Aggregate, Call
 from everview.plan.nodes.base import Constant, Node, node_of
 from everview.plan.nodes.joins import Join
+from everview.plan.nodes.members import Bound, ByMember, CellSum
 from everview.plan.nodes.orders import Order, Threshold, TopK
 from everview.plan.nodes.rows import Filter, Generate, Project, Union
 from everview.plan.nodes.sources import Refresh, Source
@@ -10,7 +11,10 @@ from everview.plan.nodes.touched import Recompute, Replace, Touched
 
 __all__ = [
     "Aggregate",
+    "Bound",
+    "ByMember",
     "Call",
+    "CellSum",
     "Constant",
     "Filter",
     "Generate",

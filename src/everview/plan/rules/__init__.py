@@ -2,8 +2,13 @@
 
 from everview.plan.facts import Facts
 from everview.plan.nodes import Node
+from everview.plan.rules.add_up_cells_for_members import add_up_cells_for_members
+from everview.plan.rules.add_up_cells_for_values_of_members import (
+    add_up_cells_for_values_of_members,
+)
 from everview.plan.rules.count_no_unique_matches import count_no_unique_matches
 from everview.plan.rules.drop_distinct_of_unique_values import drop_distinct_of_unique_values
+from everview.plan.rules.drop_joins_with_members import drop_joins_with_members
 from everview.plan.rules.drop_unused_left_joins import drop_unused_left_joins
 from everview.plan.rules.fold_what_is_empty import fold_what_is_empty
 from everview.plan.rules.keep_less_of_growing_inputs import keep_less_of_growing_inputs
@@ -20,6 +25,9 @@ RULES = (
     drop_unused_left_joins,
     count_no_unique_matches,
     push_conditions_to_sources,
+    add_up_cells_for_members,
+    add_up_cells_for_values_of_members,
+    drop_joins_with_members,
     keep_needed_columns,
     order_joins,
     replicate_small_side,

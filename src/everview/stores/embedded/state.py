@@ -47,10 +47,12 @@ class ShardState:
         self.tally = Tally()
         self.log: pa.Table | None = None
 
-    def _stored(self, keys: Iterable[bytes]) -> list[bytes]:
+    def _stored(self, keys: Sequence[bytes]) -> list[bytes]:
         """The keys as LMDB has them."""
         prefix = self._prefix
-        return [stored_key(prefix + key) for key in keys] if prefix else list(map(stored_key, keys))
+        whole = [prefix + key for key in keys] if prefix else list(keys)
+        is_short = max(map(len, whole), default=0) <= PREFIX
+        return whole if is_short else list(map(stored_key, whole))
 
     def _has_from(self, db: lmdb._Database, key: bytes) -> bool:
         """Whether this state has items from a stored key on."""
@@ -133,10 +135,14 @@ class ShardState:
         self.tally.writes += len(keys)
         cursor = self._txn.cursor(self._rows)
         stored_keys = self._stored(keys)
-        items = list(zip(stored_keys, values, seal(stored_keys, values), strict=True))
-        cursor.putmulti((key, item) for key, value, item in items if value)
-        for key, value, _ in items:
-            if not value and cursor.set_key(key):
+        removed = [key for key, value in zip(stored_keys, values, strict=True) if not value]
+        if removed:
+            places = [place for place, value in enumerate(values) if value]
+            stored_keys = [stored_keys[place] for place in places]
+            values = [values[place] for place in places]
+        cursor.putmulti(zip(stored_keys, seal(stored_keys, values), strict=True))
+        for key in removed:
+            if cursor.set_key(key):
                 cursor.delete()
 
     def get_bags(self, keys: list[bytes]) -> Bag:
@@ -304,36 +310,43 @@ class ShardState:
 
 
 class _Neighbours:
-    """Neighbours of missing keys: an item whose key changed on disk would be among them."""
+    """Neighbours of missing keys: an item whose key changed on disk would be among them. Those of
+    many keys in one gap are read once: they may be long."""
 
     def __init__(self, state: ShardState) -> None:
         self._state = state
         self._keys: list[bytes] = []
         self._items: list[bytes] = []
+        self._gaps: set[tuple[bytes, bytes]] = set()
         self._in_order = True
 
     def add_missing(self, key: bytes, cursor: lmdb.Cursor) -> None:
         """Add the neighbours of a key that is missing; moves the cursor."""
-        if cursor.set_range(key):
-            self._add(cursor.key() > key, cursor)
-            has_item = cursor.prev()
-        else:
-            has_item = cursor.last()
-        if has_item:
-            self._add(cursor.key() < key, cursor)
+        has_next = cursor.set_range(key)
+        next_key = cursor.key() if has_next else b""
+        has_previous = cursor.prev() if has_next else cursor.last()
+        gap = (cursor.key() if has_previous else b""), next_key
+        self._in_order &= gap[0] < key and (not has_next or key < next_key)
+        if gap not in self._gaps:
+            self._gaps.add(gap)
+            if has_previous:
+                self._add(cursor)
+            if has_next and cursor.set_range(key):
+                self._add(cursor)
 
     def add_new(self, key: bytes, cursor: lmdb.Cursor) -> None:
         """Add the neighbours of a key that was just put, where the cursor is; moves the cursor."""
         if cursor.next():
-            self._add(cursor.key() > key, cursor)
+            self._in_order &= cursor.key() > key
+            self._add(cursor)
             cursor.prev()
         else:
             cursor.last()
         if cursor.prev():
-            self._add(cursor.key() < key, cursor)
+            self._in_order &= cursor.key() < key
+            self._add(cursor)
 
-    def _add(self, in_order: bool, cursor: lmdb.Cursor) -> None:
-        self._in_order &= in_order
+    def _add(self, cursor: lmdb.Cursor) -> None:
         key = cursor.key()
         if not self._state.is_of_another(key):
             self._keys.append(key)

@@ -1,0 +1,195 @@
+"""Aggregates of many members at once: from cells, each of which serves all members that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everview.codec.groups import GroupCodec
+from everview.codec.streams import from_stream, to_stream
+from everview.delta import weighted
+from everview.functions.arithmetic import sums
+from everview.operators.aggregate import AggregateOperator
+from everview.operators.bags import Bagged, BagRows, bagged, whole
+from everview.operators.base import Operator
+from everview.operators.boxes import Boxes, Points, ranked, sums_in_boxes
+from everview.plan.nodes import Aggregate, Bound, ByMember, Constant
+from everview.plan.nodes.members import ROWS
+from everview.state import State
+
+_CELLS, _MEMBERS = b"cells", b"members"
+
+
+class ByMemberOperator(Operator):
+    """Keep the cells, the members, and for each member and group what an aggregate keeps.
+
+    A member has the cells in a box: an interval of each column that it compares. So a delta of
+    cells is added up for all members together.
+
+    Law:   sum of outputs == for each member the aggregate of the cells that satisfy its bounds.
+    State: a bag of the cells; the members, in one value; (member, group) -> counts and exact sums.
+    Cost:  one write for each changed cell; one read and one write for each member and group that a
+           changed cell concerns. Members that come or go read all cells, once for all of them, and
+           write all members.
+    """
+
+    kind = ByMember.kind
+
+    def __init__(self, node: ByMember) -> None:
+        self._node = node
+        self._cells = BagRows(node.cells.columns)
+        self._members = BagRows(node.members.columns)
+        self._groups = GroupCodec([node.cells.column(name) for name in node.groups])
+        keys = node.columns[: len(node.by) + len(node.groups)]
+        below = Constant((*keys, *node.arguments), ())
+        names = tuple(column.name for column in keys)
+        self._totals = AggregateOperator(Aggregate(node.columns, below, names, node.calls))
+        self._columns = {(one.argument, one.state): one.column for one in node.sums}
+        self._output = pa.schema([pa.field(c.name, c.type) for c in node.columns])
+
+    def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
+        cells = _changed(inputs[0], self._cells)
+        cells.change(state)
+        before, moved, stays = self._move(inputs[1], state)
+        parts, exists = [], []
+        if len(cells.weights) and before.num_rows:
+            part, places = self._added_up(cells.rows, cells.weights, before)
+            parts.append(part)
+            exists.append(stays[places])
+        if len(moved.weights):
+            _, bodies, _ = state.get_bags([_CELLS])
+            rows = self._cells.decode(bodies)
+            weights = np.ones(rows.num_rows, np.int64)
+            part, places = self._added_up(rows, weights, moved.rows, moved.weights)
+            parts.append(part)
+            exists.append((moved.weights > 0)[places])
+        if not sum(map(len, exists)):
+            return weighted(self._output.empty_table(), 0)
+        has_row = np.concatenate(exists) if self._node.each else None
+        return self._totals.add(pa.concat_tables(parts), state, has_row)
+
+    def _move(self, delta: pa.Table, state: State) -> tuple[pa.Table, Bagged, np.ndarray]:
+        """The members before, those that come and go, and which of those before stay."""
+        (stored,) = state.get_many([_MEMBERS])
+        before = from_stream(stored) if stored else self._members.schema.empty_table()
+        moved = _changed(delta, self._members)
+        stays = np.ones(before.num_rows, np.bool_)
+        if len(moved.weights):
+            came = moved.weights > 0
+            gone = moved.bodies.filter(pa.array(~came))
+            bodies = self._members.encode(before)
+            stays = ~pc.is_in(bodies, gone).to_numpy(zero_copy_only=False)
+            new = moved.rows.filter(pa.array(came)).select(before.column_names)
+            members = pa.concat_tables([before.filter(pa.array(stays)), new.cast(before.schema)])
+            state.put_many([_MEMBERS], [to_stream(members) if members.num_rows else b""])
+        return before, moved, stays
+
+    def _added_up(
+        self,
+        cells: pa.Table,
+        weights: np.ndarray,
+        members: pa.Table,
+        signs: np.ndarray | None = None,
+    ) -> tuple[pa.Table, np.ndarray]:
+        """The sums of cells times weights for each member and group, as the aggregate takes them,
+        and the place of each sum's member. With `signs`, those of a member are multiplied by its
+        sign, and each member has a sum even over nothing if it has a row for that."""
+        numbers, first = self._numbered(cells)
+        of_cells = [
+            sums.whole_numbers(_without_nulls(whole(cells[self._column_of(source)]))) * weights
+            for source in self._totals.sources.values()
+        ]
+        chosen, groups, values = [], [], [list[np.ndarray]() for _ in of_cells]
+        for box, sign in enumerate(self._node.signs):
+            points, boxes = self._placed(cells, numbers, of_cells, members, box)
+            for part in sums_in_boxes(points, boxes):
+                chosen.append(part.boxes)
+                groups.append(part.groups)
+                for column, some in zip(values, part.values, strict=True):
+                    column.append(some * sign)
+        if signs is not None and self._node.each:
+            chosen.append(np.arange(members.num_rows))
+            groups.append(np.zeros(members.num_rows, np.int64))
+            for column in values:
+                column.append(np.zeros(members.num_rows, np.int64))
+        which = np.concatenate([*chosen, np.zeros(0, np.int64)])
+        of_members = members.take(pa.array(which)).select(self._node.by)
+        of_groups = first.take(pa.array(np.concatenate([*groups, np.zeros(0, np.int64)])))
+        arrays = [*of_members.columns, *of_groups.columns]
+        for column, source in zip(values, self._totals.sources.values(), strict=True):
+            totals = np.concatenate([*column, np.zeros(0, np.int64)])
+            totals = totals if signs is None else totals * signs[which]
+            arrays.append(sums.from_whole_numbers(totals, self._type_of(source)))
+        names = [*self._node.by, *self._node.groups, *self._totals.sources]
+        return pa.table(arrays, names), which
+
+    def _type_of(self, source: tuple[str | None, str]) -> pa.DataType:
+        return self._node.cells.column(self._column_of(source)).type
+
+    def _column_of(self, source: tuple[str | None, str]) -> str:
+        argument, state = source
+        return self._columns[argument, ROWS if argument is None else state]
+
+    def _numbered(self, cells: pa.Table) -> tuple[np.ndarray, pa.Table]:
+        """The number of each cell's group, and a row for each number."""
+        keys = self._groups.encode(cells).dictionary_encode()
+        numbers = keys.indices.to_numpy().astype(np.int64)
+        first = np.full(len(keys.dictionary), -1, np.int64)
+        first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+        return numbers, cells.select(list(self._node.groups)).take(pa.array(first))
+
+    def _placed(
+        self,
+        cells: pa.Table,
+        numbers: np.ndarray,
+        values: Sequence[np.ndarray],
+        members: pa.Table,
+        box: int,
+    ) -> tuple[Points, Boxes]:
+        """Cells as points, and the boxes of members. A cell with a NULL that is compared is in
+        none."""
+        of_box = self._node.bounds_of(box)
+        coordinates, lows, highs = [], [], []
+        for name in dict.fromkeys(bound.column for bound in of_box):
+            bounds = [bound for bound in of_box if bound.column == name]
+            columns = [whole(cells[name]), *(whole(members[bound.member]) for bound in bounds)]
+            places, *ranks = ranked(columns)
+            low, high = _interval(bounds, ranks, sum(map(len, columns)))
+            coordinates.append(places)
+            lows.append(low)
+            highs.append(high)
+        points = Points(coordinates, numbers, values)
+        known = np.all([places >= 0 for places in coordinates], axis=0)
+        return (points if known.all() else points.take(known)), Boxes(lows, highs)
+
+
+def _changed(delta: pa.Table, rows: BagRows) -> Bagged:
+    """A delta, added up."""
+    keys = pa.repeat(pa.scalar(_CELLS, pa.binary()), delta.num_rows)
+    changed = bagged(delta, keys, rows.encode(delta))
+    assert np.all(np.abs(changed.weights) == 1), "cells and members are there once"
+    return changed
+
+
+def _interval(
+    bounds: Sequence[Bound], ranks: Sequence[np.ndarray], most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The places that satisfy all bounds on a column, from the first to before the last, for each
+    member. A bound that is NULL is satisfied by none."""
+    low = np.zeros(len(ranks[0]), np.int64)
+    high = np.full(len(ranks[0]), most, np.int64)
+    for bound, rank in zip(bounds, ranks, strict=True):
+        if bound.comparison in ("=", ">", ">="):
+            low = np.maximum(low, rank + (bound.comparison == ">"))
+        if bound.comparison in ("=", "<", "<="):
+            high = np.minimum(high, rank + (bound.comparison != "<"))
+        high[rank < 0] = 0
+    return low, np.maximum(low, high)
+
+
+def _without_nulls(column: pa.Array) -> pa.Array:
+    """Sums over no values are NULL, and add nothing."""
+    return column.fill_null(sums.zero(column.type)) if column.null_count else column

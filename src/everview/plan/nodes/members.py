@@ -1,0 +1,107 @@
+"""Aggregates of many members of a family at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from everview.plan.nodes.aggregates import Call
+from everview.plan.nodes.base import Key, KeyOfTable, Node, part
+from everview.plan.placing import Distribution, keyed
+from everview.plan.sizes import Flow, Rows, RowsOf, StateItems
+from everview.plan.statistics import touched
+from everview.schema import Column
+
+ROWS = "rows"  # the sum that counts rows
+
+
+@part
+@dataclass(frozen=True)
+class Bound:
+    """In a box of a member are the cells whose column compares with the member's own column so."""
+
+    box: int
+    column: str
+    comparison: str
+    member: str
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.comparison} {self.member}"
+
+
+@part
+@dataclass(frozen=True)
+class CellSum:
+    """The column of the cells with a sum: of all `ROWS`, or of the state that functions of an
+    argument have by this name."""
+
+    argument: str | None
+    state: str
+    column: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ByMember(Node):
+    """Groups of rows for each member: those in its boxes, counted with the boxes' signs.
+
+    The rows are added up already by their groups and by the columns that members compare: these
+    sums are the cells. In a box are the cells that satisfy all its bounds. `by` are columns of the
+    members; the output has them, then the groups, then a column for each call. With `each`, a
+    member has its one row also if it has no cells.
+    """
+
+    kind = "by_member"
+    is_operator = True
+    cells: Node
+    members: Node
+    by: tuple[str, ...]
+    groups: tuple[str, ...]
+    signs: tuple[int, ...]
+    bounds: tuple[Bound, ...]
+    calls: tuple[Call, ...]
+    arguments: tuple[Column, ...]
+    sums: tuple[CellSum, ...]
+    each: bool
+
+    def label(self) -> str:
+        boxes = [f"{'less ' * (s < 0)}{self._box(i)}" for i, s in enumerate(self.signs)]
+        groups = f", by ({', '.join(self.groups)})" if self.groups else ""
+        calls = ", ".join(map(str, self.calls))
+        return f"cells for each member where {', '.join(boxes)}{groups}{': ' * bool(calls)}{calls}"
+
+    def _box(self, box: int) -> str:
+        return " AND ".join(map(str, self.bounds_of(box)))
+
+    def bounds_of(self, box: int) -> list[Bound]:
+        """The bounds of a box."""
+        return [bound for bound in self.bounds if bound.box == box]
+
+    def required_columns(self, needed: set[str]) -> set[str]:
+        return set(self.cells.names())
+
+    def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
+        return (*self.by, *self.groups)
+
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        by = keyed(self.cells.columns, distributions[0], self.groups)
+        return by, (None if by else ())
+
+    def expected_rows(self, below: Sequence[Rows]) -> float:
+        cells, members = below
+        return members.rows * (cells.distinct(self.groups) if self.groups else 1.0)
+
+    def state_items(self) -> Iterator[StateItems]:
+        copied = bool(self.groups)
+        yield StateItems(self.cells, (), tuple(self.cells.names()))
+        yield StateItems(self.members, (), tuple(self.members.names()), copied=copied)
+        yield StateItems(self, (*self.by, *self.groups), value=8 + 16 * len(self.calls))
+
+    def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
+        """Each change of a cell may concern every member, but a row of the output is changed once
+        for all changes of its member and group."""
+        cells, members = below
+        rows = rows_of(self).rows
+        hit = touched(cells.changes * max(rows_of(self.members).rows, 1.0), rows)
+        hit += touched(members.changes, rows)
+        rows_in = cells.rows + members.rows
+        return Flow(2 * hit, hit, rows_in, hit + cells.changes, hit + rows_in)

@@ -1,0 +1,326 @@
+"""Add up rows once for all members of a family, where members take their rows by comparisons.
+
+The rows of `WHERE day >= :since GROUP BY customer` are joined with members by a comparison, and
+added up by member: each row once for each member that has it. Instead the rows are added up by
+(customer, day) into cells, and a member adds up the cells that it has. Aggregates of counts and of
+exact sums can do so, and comparisons that AND, OR, NOT and IN connect; the expressions of rows must
+not fail for rows that no member has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from everview.functions.count import COUNT
+from everview.functions.sum import SUM
+from everview.plan.boxes import FORMS, boxes
+from everview.plan.expressions import (
+    Apply,
+    Either,
+    Ref,
+    Tree,
+    all_of,
+    boolean,
+    column_of,
+    columns_of,
+    conjuncts,
+    is_sure,
+    operation,
+    readable,
+    substituted,
+)
+from everview.plan.facts import Facts
+from everview.plan.nodes import (
+    Aggregate,
+    Bound,
+    ByMember,
+    Call,
+    CellSum,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Source,
+)
+from everview.plan.nodes.members import ROWS
+from everview.schema import Column, arrow_type, is_nested
+
+_ALLOWED = {"=": {0}, "<": {-1}, "<=": {-1, 0}, ">": {1}, ">=": {0, 1}}
+_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_CAST = re.compile(r"CAST\(\{0\} AS ([^()]+(?:\(\d+,\s*\d+\))?)\)")
+
+
+def add_up_cells_for_members(plan: Node, facts: Facts) -> Node:
+    if facts.members is None:
+        return plan
+    table = facts.members
+    plan = plan.with_inputs(partial(add_up_cells_for_members, facts=facts))
+    if not isinstance(plan, Aggregate):
+        return plan
+    join = JoinedMembers.below(plan, lambda node: members_of(node, table) is not None)
+    return plan if join is None else join.by_member() or plan
+
+
+def _adds_up(call: Call) -> bool:
+    """Whether the state of a function is a count and an exact sum."""
+    return (
+        not call.keeps_values
+        and call.other is None
+        and set(call.definition.state()) <= {COUNT, SUM}
+    )
+
+
+def members_of(node: Node, table: str) -> Mapping[str, str] | None:
+    """For each column of a node the one of the members, if its rows are those of their table."""
+    if isinstance(node, Source) and node.table == table and not node.where:
+        return dict(zip(node.names(), node.read, strict=True))
+    if not isinstance(node, Project) or (below := members_of(node.input, table)) is None:
+        return None
+    names = [column_of(tree) for tree in node.expressions]
+    if not all(name in below for name in names):
+        return None
+    return {new: below[name] for new, name in zip(node.names(), names, strict=True) if name}
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A condition that compares an expression of rows with one of members, both of a type."""
+
+    row: Tree
+    sign: str
+    member: Tree
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"{readable(self.row)} {self.sign} {readable(self.member)}"
+
+    def excludes(self, other: _Comparison) -> bool:
+        """Whether no row satisfies both."""
+        is_same_pair = (self.row, self.member) == (other.row, other.member)
+        return is_same_pair and not _ALLOWED[self.sign] & _ALLOWED[other.sign]
+
+
+class _Columns:
+    """The columns of a projection: under a name one expression, and each under one name."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.columns: list[Column] = []
+        self.trees: list[Tree] = []
+        self._taken = set(taken)
+
+    def add(self, column: Column, tree: Tree) -> None:
+        self.columns.append(column)
+        self.trees.append(tree)
+
+    def named(self, word: str, type_: pa.DataType, tree: Tree) -> str:
+        """The name under which the columns have an expression; it comes to them if they lack it."""
+        for column, known in zip(self.columns, self.trees, strict=True):
+            if known == tree and column.type == type_:
+                return column.name
+        name, number = column_of(tree) or word, 0
+        while name in self._taken or any(column.name == name for column in self.columns):
+            name, number = f"{word}_{number}", number + 1
+        self.add(Column(name, type_), tree)
+        return name
+
+    def over(self, node: Node, names: Mapping[str, str]) -> Project:
+        """The projection of a node, whose columns the expressions know by other names."""
+        below: dict[str, Tree] = {name: Ref(old) for name, old in names.items()}
+        trees = tuple(substituted(tree, below) for tree in self.trees)
+        return Project(tuple(self.columns), node, trees)
+
+
+@dataclass(frozen=True)
+class JoinedMembers:
+    """An aggregate over the join of members with rows; its trees and conditions are over the
+    columns of the join."""
+
+    aggregate: Aggregate
+    trees: Mapping[str, Tree]  # of the columns of the aggregate's input
+    conditions: Sequence[Tree]
+    members: Node
+    rows: Node
+    of_members: Mapping[str, str]  # columns of the join: their names in the members
+    of_rows: Mapping[str, str]
+
+    @classmethod
+    def below(
+        cls, aggregate: Aggregate, is_of_members: Callable[[Node], bool]
+    ) -> JoinedMembers | None:
+        """What an aggregate adds up, if it is a join of members with rows."""
+        node = aggregate.input
+        trees: dict[str, Tree] = {name: Ref(name) for name in node.names()}
+        conditions: list[Tree] = []
+        while isinstance(node, Filter | Project):
+            if isinstance(node, Filter):
+                conditions += conjuncts(node.condition)
+            else:
+                below = dict(zip(node.names(), node.expressions, strict=True))
+                trees = {name: substituted(tree, below) for name, tree in trees.items()}
+                conditions = [substituted(tree, below) for tree in conditions]
+            node = node.input
+        if not isinstance(node, Join) or node.how != "inner":
+            return None
+        left = {name: name for name in node.left.names()}
+        right = {name: old for old, name in node.right_names().items()}
+        new_names = {old: name for name, old in right.items()}
+        for one, other, safe in zip(node.left_keys, node.right_keys, node.null_safe, strict=True):
+            form = "({0} <=> {1})" if safe else "({0} = {1})"
+            conditions.append(Apply(form, (Ref(one), Ref(new_names[other]))))
+        if is_of_members(node.left):
+            return cls(aggregate, trees, conditions, node.left, node.right, left, right)
+        if is_of_members(node.right):
+            return cls(aggregate, trees, conditions, node.right, node.left, right, left)
+        return None
+
+    def by_member(self) -> Node | None:
+        """The same rows from cells; None if that can't be, or is no better."""
+        aggregate = self.aggregate
+        by = [name for name in aggregate.groups if self._is_of(self.trees[name], self.of_members)]
+        groups = [name for name in aggregate.groups if name not in by]
+        arguments = list(dict.fromkeys(c.argument for c in aggregate.calls if c.argument))
+        others = [tree for tree in self.conditions if self._is_of(tree, self.of_rows)]
+        compared = [tree for tree in self.conditions if tree not in others]
+        of_rows = [*others, *(self.trees[name] for name in (*groups, *arguments))]
+        is_by_member = {column_of(self.trees[name]) for name in by} == set(self.of_members)
+        if not is_by_member or not all(self._is_of(tree, self.of_rows) for tree in of_rows):
+            return None
+        if not all(_adds_up(call) and _is_exact(aggregate, call) for call in aggregate.calls):
+            return None
+        found = boxes(compared, self._compared)
+        if not found or (all(one.sign == "=" for one in found[0][1]) and len(found) == 1):
+            return None  # a join by equal values finds the members of a row at once
+        of_cells = [one.row for _, box in found for one in box] + of_rows[len(others) :]
+        if not all(map(self._is_sure, of_cells)):
+            return None  # it would be computed for rows that no member has, too
+        return self._built(by, groups, arguments, found, others)
+
+    def _is_sure(self, tree: Tree) -> bool:
+        """Whether an expression of rows has a value for each of them."""
+        columns = {name: self.rows.column(old) for name, old in self.of_rows.items()}
+        texts = [name for name, column in columns.items() if pa.types.is_string(column.type)]
+        return is_sure(tree, texts)
+
+    def _is_of(self, tree: Tree, columns: Mapping[str, str]) -> bool:
+        return columns_of(tree) <= set(columns)
+
+    def _compared(self, tree: Tree) -> _Comparison | None:
+        """A condition as a comparison of rows with members, if it is one. Conditions of either
+        alone are compared with TRUE."""
+        if self._is_of(tree, self.of_rows):
+            return _Comparison(tree, "=", boolean(True), pa.bool_())
+        if self._is_of(tree, self.of_members):
+            return _Comparison(boolean(True), "=", tree, pa.bool_())
+        sign = FORMS.get(operation(tree))
+        if sign is None:
+            return None
+        row, member = tree.parts()
+        if columns_of(row) & set(self.of_members):
+            row, member, sign = member, row, _TURNED[sign]
+        if not (columns_of(row) and self._is_of(row, self.of_rows)):
+            return None
+        if not (columns_of(member) and self._is_of(member, self.of_members)):
+            return None
+        type_ = self._type(row) or self._type(member)
+        if type_ is None or is_nested(type_) or pa.types.is_binary(type_):
+            return None
+        return _Comparison(row, sign, member, type_)
+
+    def _type(self, tree: Tree) -> pa.DataType | None:
+        """The type of an expression, if its words say it."""
+        tree = tree.spark if isinstance(tree, Either) else tree
+        if isinstance(tree, Ref):
+            if tree.name in self.of_members:
+                return self.members.column(self.of_members[tree.name]).type
+            return self.rows.column(self.of_rows[tree.name]).type
+        cast = _CAST.fullmatch(operation(tree))
+        return arrow_type(cast[1]) if cast else None
+
+    def _built(
+        self,
+        by: Sequence[str],
+        groups: Sequence[str],
+        arguments: Sequence[str],
+        boxes_of_each: Sequence[tuple[int, Sequence[_Comparison]]],
+        others: Sequence[Tree],
+    ) -> Node:
+        aggregate = self.aggregate
+        rows, members = _Columns(aggregate.names()), _Columns(aggregate.names())
+        for name in groups:
+            rows.add(aggregate.column(name), self.trees[name])
+        for name in by:
+            members.add(aggregate.column(name), self.trees[name])
+        bounds = tuple(
+            Bound(
+                box,
+                rows.named("attribute", one.type, one.row),
+                one.sign,
+                members.named("bound", one.type, one.member),
+            )
+            for box, (_, comparisons) in enumerate(boxes_of_each)
+            for one in comparisons
+        )
+        keys = tuple(rows.columns)
+        values = {
+            name: Column(rows.named("argument", column.type, self.trees[name]), column.type)
+            for name in arguments
+            for column in [aggregate.input.column(name)]
+        }
+        input_node = self.rows
+        if others:
+            below: dict[str, Tree] = {name: Ref(old) for name, old in self.of_rows.items()}
+            condition = all_of([substituted(tree, below) for tree in others])
+            input_node = Filter(input_node.columns, input_node, condition)
+        calls = tuple(
+            replace(call, argument=values[call.argument].name if call.argument else None)
+            for call in aggregate.calls
+        )
+        cell_sums = _sums(calls, tuple(values.values()))
+        cells = Aggregate(
+            (*keys, *(column for _, column, _ in cell_sums)),
+            rows.over(input_node, self.of_rows),
+            tuple(column.name for column in keys),
+            tuple(call for _, _, call in cell_sums),
+        )
+        result = ByMember(
+            (*map(aggregate.column, (*by, *groups)), *aggregate.columns[len(aggregate.groups) :]),
+            cells,
+            members.over(self.members, self.of_members),
+            tuple(by),
+            tuple(groups),
+            tuple(sign for sign, _ in boxes_of_each),
+            bounds,
+            calls,
+            tuple(values.values()),
+            tuple(one for one, _, _ in cell_sums),
+            each=False,
+        )
+        return Project(aggregate.columns, result, tuple(map(Ref, aggregate.names())))
+
+
+def _is_exact(aggregate: Aggregate, call: Call) -> bool:
+    """Whether what a call adds up are whole numbers or decimals."""
+    if call.argument is None or SUM not in call.definition.state():
+        return True
+    type_ = aggregate.input.column(call.argument).type
+    return bool(pa.types.is_integer(type_) or pa.types.is_decimal(type_))
+
+
+def _sums(calls: Sequence[Call], arguments: Sequence[Column]) -> list[tuple[CellSum, Column, Call]]:
+    """The sums of cells that calls need, with their columns, and the calls that make them."""
+    sums = [(CellSum(None, ROWS, "cell_rows"), Column("cell_rows", pa.int64(), False))]
+    own = [Call("count", None)]
+    for place, argument in enumerate(arguments):
+        of_argument = [call for call in calls if call.argument == argument.name]
+        states = {state for call in of_argument for state in call.definition.state()}
+        for state in sorted(states, key=lambda state: state.place):
+            name, is_sum = f"cell_{state.name}_{place}", state == SUM
+            column = Column(name, state.type(argument.type), is_sum)
+            sums.append((CellSum(argument.name, state.name, name), column))
+            own.append(Call("sum" if is_sum else "count", argument.name))
+    return [(one, column, call) for (one, column), call in zip(sums, own, strict=True)]
