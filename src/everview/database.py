@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.batch import Batch, Limit
-from everview.catalog import PIN_LIMIT, VIEWS, PinLimit
+from everview.catalog import PIN_LIMIT, PinLimit
 from everview.closing import Closing
 from everview.engines.owner import Engines
 from everview.errors import DatabaseError, EverviewError, reason_of
+from everview.named import open_view
 from everview.pin import Pin
 from everview.schema import DEFAULT_REGIONS, Column, TableSchema
 from everview.stores import open_store, path_of
@@ -142,7 +143,8 @@ class Database(Closing):
     @property
     def tables(self) -> Names:
         """Names of all tables, sorted."""
-        return Names(self.store.tables())
+        hidden = self.store.catalog.hidden_tables()
+        return Names(name for name in self.store.tables() if name not in hidden)
 
     def sql(self, statement: str) -> Result:
         """Run one SQL statement: CREATE, ALTER, DROP, DESCRIBE, SHOW, INSERT, UPDATE, DELETE,
@@ -150,6 +152,17 @@ class Database(Closing):
         from everview.sql import run
 
         return run(self._context, statement)
+
+    def run_script(self, script: str | Sequence[str]) -> Iterator[Result]:
+        """Run SQL statements one after the other, and give their results: a list, or a text in
+        which semicolons separate them.
+
+        The first error ends the run, and the statements before it keep their effect. Statements in
+        a row that create views which are alike, that is differ in constants only, are one write.
+        """
+        from everview.sql import run_script
+
+        return run_script(self._context, script)
 
     @property
     def _context(self) -> Context:
@@ -175,12 +188,12 @@ class Database(Closing):
 
     def view(self, name: str) -> View:
         """The handle of a view. Raises `ViewNotFound`."""
-        return View(self.store, name)
+        return open_view(self.store, name)
 
     @property
     def views(self) -> Names:
         """Names of all views, sorted."""
-        return Names(sorted(view.name for view in self.store.catalog.all(VIEWS).values()))
+        return Names(self.store.catalog.view_names())
 
     def pin(self, *names: str, max_age: float | None = None) -> Pin:
         """Pin one committed epoch of the named views and tables, by default of all.

@@ -213,10 +213,17 @@ class Feed(Closing):
     """
 
     def __init__(
-        self, store: Store, view: str, from_snapshot: bool, after: int | None, every: float
+        self,
+        store: Store,
+        view: str,
+        from_snapshot: bool,
+        after: int | None,
+        every: float,
+        own_part: Callable[[pa.Table], pa.Table] = lambda changes: changes,
     ) -> None:
         self._store = store
         self._view = view
+        self._own_part = own_part  # of the view's changes, for a follower of some of its rows
         self._from_snapshot = from_snapshot
         self._every = every
         self._name = f"feed {uuid.uuid4().hex[:12]}"
@@ -232,7 +239,8 @@ class Feed(Closing):
             if newest > self.epoch:
                 batches = read_changes(self._store, self._view, self.epoch, newest)
                 for epoch, parts in groupby(batches, lambda batch: batch.column(0)[0].as_py()):
-                    yield EpochOfView(epoch, pa.Table.from_batches(list(parts)))
+                    if changes := self._own_part(pa.Table.from_batches(list(parts))):
+                        yield EpochOfView(epoch, changes)
                     self.epoch = epoch
                 self.epoch = newest
                 self._acknowledge()
@@ -251,7 +259,7 @@ class Feed(Closing):
         while epoch < self.epoch and not self._ending.wait(self._every):  # one that was begun
             epoch, rows = read_snapshot(self._store, self._view)
         self.epoch = epoch
-        return EpochOfView(epoch, rows)
+        return EpochOfView(epoch, self._own_part(rows))
 
     def stop(self) -> None:
         """End the iteration after what it is about to return."""

@@ -29,7 +29,7 @@ class Member:
 
     def __init__(self, view: View, values: Sequence[Any], named: Mapping[str, Any]) -> None:
         self.view = view
-        schema = view.members.schema
+        schema = view.parameter_schema
         names = schema.key
         missing = [name for name in names[len(values) :] if name not in named]
         unknown = [name for name in named if name not in names[len(values) :]]
@@ -111,11 +111,14 @@ class Member:
     def changes(self, after: int | None = None) -> Iterator[pa.RecordBatch]:
         """The member's part of `view.changes`; its rows have the parameters too."""
         for batch in self.view.changes(after):
-            before, now = batch.column("before"), batch.column("after")
-            rows = pc.if_else(now.is_valid(), now, before)
-            own = batch.filter(self._are_own(pa.Table.from_struct_array(rows)))
-            if own.num_rows:
+            if len(own := self.own_part(batch)):
                 yield own
+
+    def own_part(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """The changes of a view that are of this member."""
+        before, now = changes.column("before"), changes.column("after")
+        rows = pc.if_else(now.is_valid(), now, before)
+        return changes.filter(self._are_own(pa.Table.from_struct_array(rows)))
 
     def __len__(self) -> int:
         return int(self.to_arrow().num_rows)

@@ -12,6 +12,7 @@ from everview.catalog import Positions
 from everview.closing import Closing
 from everview.errors import EverviewError, reason_of
 from everview.freshness import age_of, oldest_pending
+from everview.named import open_view
 from everview.stores.base import PinnedStore, Pins
 from everview.table import Table
 from everview.view import View
@@ -51,7 +52,7 @@ class Pin(Closing):
 
     def view(self, name: str) -> View:
         """A view as of the epoch. A stopped view is as of the epoch at which it stopped."""
-        return View(self._store, name)
+        return open_view(self._store, name)
 
     def table(self, name: str) -> Table:
         """A table as of the epoch. A table that no view reads is as of the opening of the pin."""

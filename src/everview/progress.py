@@ -79,7 +79,7 @@ def progress(store: Reader) -> Progress | None:
 def progress_of(store: Reader, load: LoadRecord) -> Progress:
     notes = store.states.shard(load.notes, load.views[0].shards[0])
     return Progress(
-        tuple(view.name for view in load.views),
+        tuple(view.title for view in load.views),
         load.stage,
         sum(notes.noted_rows().values()),
         load.expected_rows,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,6 +68,10 @@ class View:
             raise ViewNotFound(f"the name of a view must be text, not {type(name).__name__}")
         self.name = self._record(name).name
 
+    def at(self, store: Reader) -> Self:
+        """The view in another store, as in a pin."""
+        return type(self)(store, self.name)
+
     def __repr__(self) -> str:
         try:
             at = f"epoch {self.epoch}" if self.is_loaded else "not loaded yet"
@@ -94,7 +98,7 @@ class View:
             return ViewNotFound(
                 f"{name} is a table, not a view; read it with {how_to_read_table(name)}"
             )
-        views = sorted(view.name for view in self._store.catalog.all(VIEWS).values())
+        views = self._store.catalog.view_names()
         existing = f"views: {', '.join(views)}" if views else "there are no views yet"
         return ViewNotFound(f"there is no view {name}; {suggestion(name, views)}{existing}")
 
@@ -109,6 +113,16 @@ class View:
         return self._record().definition.query
 
     @property
+    def family(self) -> str | None:
+        """The family of views like it that it is maintained with; None if it is not."""
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the engine computes the whole query anew in every epoch that may change it."""
+        return self._record().definition.is_full
+
+    @property
     def parameters(self) -> tuple[str, ...]:
         """The names of its parameters, which are its first columns; mostly there are none."""
         return self._record().parameters
@@ -119,11 +133,21 @@ class View:
         `UnsupportedSql` if the view has no parameters."""
         family = self._record().definition.family
         if family is None:
-            raise UnsupportedSql(
-                f"view {self.name} has no parameters, so it has no members; create one with CREATE "
-                "MATERIALIZED VIEW name (parameter TYPE, ...) AS SELECT ... :parameter ..."
-            )
+            raise self._no_members()
         return Table(self._store, family.members)
+
+    def _no_members(self) -> UnsupportedSql:
+        return UnsupportedSql(
+            f"view {self.name} has no parameters, so it has no members; create one with CREATE "
+            "MATERIALIZED VIEW name (parameter TYPE, ...) AS SELECT ... :parameter ..."
+        )
+
+    @property
+    def parameter_schema(self) -> TableSchema:
+        """The parameters as the columns of a key."""
+        record = self._record()
+        columns = [record.plan.column(name) for name in record.parameters]
+        return ViewKey(self.name, tuple(columns), record.parameters)
 
     def member(self, *values: Any, **named_values: Any) -> Member:
         """The rows for some values of the parameters: `spend.member('EU', since=date(2026, 1, 1))`.
@@ -207,7 +231,7 @@ class View:
     def note(self) -> str:
         """What a reader should know: that the view is not loaded, or is stopped; else ''."""
         record = self._record()
-        if not record.is_loaded:
+        if not self.is_loaded:
             reason = record.error or f"{how_to_maintain()} loads it"
             return f"view {self.name} is not loaded yet, so it has no rows: {reason}"
         if record.status != STOPPED:
@@ -229,7 +253,7 @@ class View:
     def progress(self) -> Progress | None:
         """How far the load of a large view is; None if it is not being loaded now."""
         now = progress(self._store)
-        return now if now is not None and self.name in now.views else None
+        return now if now is not None and self._record().title in now.views else None
 
     @property
     def is_loaded(self) -> bool:
@@ -291,7 +315,7 @@ class View:
         """The rows that have some values of the parameters, which are one row of `values`; of very
         long values perhaps others, too."""
         with _pinned_store(self._store, [self.name]) as pinned:
-            return View(pinned, self.name)._rows(self.sink.prefix_of(values))
+            return self.at(pinned)._rows(self.sink.prefix_of(values))
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas frame; see `everview.results.frames`."""
@@ -311,7 +335,7 @@ class View:
             for number in record.shards:
                 shard = self._store.states.shard(record.rows, number)
                 tables += sink.read(shard.values(prefix), epoch)
-        return _in_order(pa.concat_tables(tables), record.order)
+        return in_order(pa.concat_tables(tables), record.order)
 
     def scan(self) -> Iterator[Row]:
         """All rows as dicts, of one epoch."""
@@ -337,8 +361,7 @@ class View:
         'now' or an epoch to go on from. The feed looks for new epochs `every` so many seconds, and
         ends when it is closed.
         """
-        if start not in ("snapshot", "now") and not isinstance(start, int):
-            raise LogError(f"a feed can't start at {start!r}; use 'snapshot', 'now' or an epoch")
+        check_start(start)
         after = start if isinstance(start, int) else None
         return Feed(self._followed, self.name, start == "snapshot", after, every)
 
@@ -371,7 +394,7 @@ class View:
         """The row with that key, or None; `key` says which columns form the key."""
         key = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
         with _pinned_store(self._store, [self.name]) as pinned:
-            return View(pinned, self.name)._row(key)
+            return self.at(pinned)._row(key)
 
     def _row(self, key: tuple[Any, ...]) -> Row | None:
         """The row with that key, in a store that is pinned."""
@@ -409,8 +432,12 @@ class View:
 
     def _key_columns(self, record: ViewRecord) -> tuple[Column, ...]:
         """The columns of the key, in the order of the view's."""
-        columns = record.plan.columns
-        key_columns = tuple(column for column in columns if column.name in record.key)
+        return self._columns_of_key(record.plan.columns, record.key)
+
+    def _columns_of_key(
+        self, columns: tuple[Column, ...], key: tuple[str, ...]
+    ) -> tuple[Column, ...]:
+        key_columns = tuple(column for column in columns if column.name in key)
         if len(key_columns) in (0, len(columns)) or any(
             is_nested(column.type) for column in key_columns
         ):
@@ -423,13 +450,19 @@ class View:
         return int(self.to_arrow().num_rows)
 
 
+def check_start(start: object) -> None:
+    """Raises `LogError` if a feed can't start there."""
+    if start not in ("snapshot", "now") and not isinstance(start, int):
+        raise LogError(f"a feed can't start at {start!r}; use 'snapshot', 'now' or an epoch")
+
+
 def read_together(views: list[View]) -> dict[str, pa.Table]:
     """The rows of several views of one store as of one epoch, by name."""
     names = [view.name for view in views]
     if not names:
         return {}
     with _pinned_store(views[0]._store, names) as pinned:
-        return {name: View(pinned, name)._rows() for name in names}
+        return {view.name: view.at(pinned)._rows() for view in views}
 
 
 @contextmanager
@@ -450,7 +483,7 @@ def _check_readable(record: ViewRecord) -> None:
         )
 
 
-def _in_order(rows: pa.Table, order: Sequence[Order]) -> pa.Table:
+def in_order(rows: pa.Table, order: Sequence[Order]) -> pa.Table:
     """Rows sorted, each column with its NULLs where the query wants them."""
     for by in reversed(order):
         places = pc.array_sort_indices(

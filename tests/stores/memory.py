@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everview.catalog import LEASE, REPLACEMENTS, VIEWS, Key, Kind, LeaseRecord
+from everview.catalog import LEASE, NAMED, REPLACEMENTS, VIEWS, Key, Kind, LeaseRecord
 from everview.check.verify import in_one_order
 from everview.codec import KeyCodec
 from everview.codec.keys import region_of
@@ -519,6 +519,9 @@ class MemoryPin(MemoryReader, PinnedStore):
         with store.lock:
             epoch = store.catalog.epoch
             wanted = None if views is None else {VIEWS[name] for name in views}
+            for name in views or ():
+                if (named := store.catalog.get(NAMED[name])) is not None and wanted is not None:
+                    wanted.add(VIEWS[named.family])
             kept = {
                 key: record
                 for key, record in store.catalog.records.items()
@@ -674,7 +677,7 @@ class MemoryStore(MemoryReader, Store):
         with self.lock:
             if schema.name.lower() in self._tables:
                 raise TableExists(f"table {schema.name} exists already")
-            if self.catalog.get(VIEWS[schema.name]) is not None:
+            if self.catalog.get(VIEWS[schema.name]) or self.catalog.get(NAMED[schema.name]):
                 raise TableExists(f"there is a view {schema.name}")
             self._observers.load(schema)
             regions = [Region() for _ in range(schema.regions)]

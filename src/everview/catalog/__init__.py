@@ -1,6 +1,7 @@
 """What a database knows about its views and epochs: typed records, their keys and their JSON."""
 
 from everview.catalog.keys import (
+    ARRIVALS,
     CHANGES,
     CONSTANTS,
     EPOCH,
@@ -8,6 +9,7 @@ from everview.catalog.keys import (
     INTENT,
     LEASE,
     LOAD,
+    NAMED,
     PACE,
     PIN_LIMIT,
     REPLACEMENTS,
@@ -20,6 +22,7 @@ from everview.catalog.keys import (
 from everview.catalog.loads import LoadRecord, Pace
 from everview.catalog.records import (
     NO_EPOCH,
+    Arrivals,
     Changes,
     Constants,
     Definition,
@@ -28,6 +31,8 @@ from everview.catalog.records import (
     Follower,
     Followers,
     LeaseRecord,
+    Like,
+    NamedMember,
     PinLimit,
     Positions,
     Record,
@@ -38,6 +43,7 @@ from everview.catalog.records import (
 )
 
 __all__ = [
+    "ARRIVALS",
     "CHANGES",
     "CONSTANTS",
     "EPOCH",
@@ -45,6 +51,7 @@ __all__ = [
     "INTENT",
     "LEASE",
     "LOAD",
+    "NAMED",
     "NO_EPOCH",
     "PACE",
     "PIN_LIMIT",
@@ -52,6 +59,7 @@ __all__ = [
     "UNSYNCED",
     "VIEWS",
     "WAITING",
+    "Arrivals",
     "Changes",
     "Constants",
     "Definition",
@@ -62,7 +70,9 @@ __all__ = [
     "Key",
     "Kind",
     "LeaseRecord",
+    "Like",
     "LoadRecord",
+    "NamedMember",
     "Pace",
     "PinLimit",
     "Positions",

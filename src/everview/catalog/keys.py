@@ -7,11 +7,13 @@ from typing import Any, Generic, TypeVar
 
 from everview.catalog.loads import LoadRecord, Pace
 from everview.catalog.records import (
+    Arrivals,
     Changes,
     Constants,
     Epoch,
     Followers,
     LeaseRecord,
+    NamedMember,
     PinLimit,
     Record,
     Replacement,
@@ -59,6 +61,8 @@ def _only(text: str, record: type[R]) -> Key[R]:
 
 
 VIEWS = Kind("view/", ViewRecord)
+NAMED = Kind("named/", NamedMember)
+ARRIVALS = Kind("arrivals/", Arrivals)
 REPLACEMENTS = Kind("replacement/", Replacement)
 CHANGES = Kind("changes/", Changes)
 FOLLOWERS = Kind("followers/", Followers)

@@ -6,7 +6,7 @@ A field that older databases lack has a default, so that their records are still
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
 
@@ -63,16 +63,63 @@ NO_EPOCH = Epoch(0)  # of a database in which no view was ever loaded
 
 
 @dataclass(frozen=True)
+class Like:
+    """What views have in common that differ in constants only: the tokens of their query, the key
+    of each and the order of its rows. `first` is the name of the first one. `apart` and `together`
+    are the seconds that 1,000 changes were expected to take for so many `views`."""
+
+    tokens: str
+    key: tuple[str, ...]
+    order: tuple[Order, ...]
+    first: str
+    views: int
+    apart: float
+    together: float
+
+    def to_document(self) -> Document:
+        return {**vars(self), "key": list(self.key), "order": _order_to_json(self.order)}
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        key, order = tuple(document["key"]), _order_from_json(document["order"])
+        return cls(**{**document, "key": key, "order": order})
+
+
+@dataclass(frozen=True)
 class Family:
     """What makes a view a family: its query as users wrote it, with `:name` for each parameter, and
     the table with a row for each member, whose columns are the parameters. They are the first
     columns of the view, too. `sharing` says what members share: `full`, also what is added up;
-    `selection`, no more than a join shares."""
+    `selection`, no more than a join shares. A family that Everview made of views that are alike
+    has `like`; users see these views, and not the family."""
 
     text: str
     members: str
     parameters: tuple[str, ...]
     sharing: str = "full"
+    like: Like | None = None
+
+    def to_document(self) -> Document:
+        like = {} if self.like is None else {"like": self.like.to_document()}
+        parameters = list(self.parameters)
+        return {
+            "text": self.text,
+            "members": self.members,
+            "parameters": parameters,
+            "sharing": self.sharing,
+            **like,
+        }
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        like = document.get("like")
+        return cls(
+            document["text"],
+            document["members"],
+            tuple(document["parameters"]),
+            document.get("sharing", "full"),
+            None if like is None else Like.from_document(like),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,17 +139,6 @@ class Definition:
     def text(self) -> str:
         """The query as users wrote it."""
         return self.query if self.family is None else self.family.text
-
-
-def _family_of(document: Mapping[str, Any] | None) -> Family | None:
-    if document is None:
-        return None
-    return Family(
-        document["text"],
-        document["members"],
-        tuple(document["parameters"]),
-        document.get("sharing", "full"),
-    )
 
 
 @dataclass(frozen=True)
@@ -149,6 +185,24 @@ class ViewRecord:
         """The parameters of a family, which are the first columns of its key."""
         family = self.definition.family
         return () if family is None else family.parameters
+
+    @property
+    def like(self) -> Like | None:
+        """What its views have in common, if Everview made it of views that are alike."""
+        family = self.definition.family
+        return None if family is None else family.like
+
+    @property
+    def title(self) -> str:
+        """What users know it by: its name, or that of the first view of a family that Everview
+        made."""
+        return self.name if self.like is None else f"{self.like.first} and views like it"
+
+    @property
+    def hidden_table(self) -> str | None:
+        """The table of the members of a family that Everview made."""
+        family = self.definition.family
+        return None if family is None or family.like is None else family.members
 
     @property
     def is_live(self) -> bool:
@@ -199,7 +253,7 @@ class ViewRecord:
             "noted": self.load_notes or None,
             "rebuilding": self.rebuilding or None,
             "load_lag": None if self.load_lag == LOAD_LAG else self.load_lag,
-            "family": asdict(self.definition.family) if self.definition.family else None,
+            "family": family.to_document() if (family := self.definition.family) else None,
         }
         return {
             "name": self.name,
@@ -212,7 +266,7 @@ class ViewRecord:
             "widths": dict(self.widths),
             "views": dict(self.views),
             "key": list(self.key),
-            "order": [[by.column, by.descending, by.nulls_first] for by in self.order],
+            "order": _order_to_json(self.order),
             "open": self.is_open,
             "shards": list(self.shards),
             "states": dict(self.states),
@@ -229,14 +283,16 @@ class ViewRecord:
                 document["sql"],
                 tuple(document.get("columns", ())),
                 document.get("refresh") == "full",
-                _family_of(document.get("family")),
+                None
+                if (family := document.get("family")) is None
+                else Family.from_document(family),
             ),
             consistency=document["consistency"],
             plan_text=document["plan"],
             tables=tuple(document["tables"]),
             views=document["views"],
             key=tuple(document["key"]),
-            order=tuple(Order(*by) for by in document["order"]),
+            order=_order_from_json(document["order"]),
             is_open=document["open"],
             shards=tuple(document["shards"]),
             widths=document.get("widths", {}),
@@ -250,6 +306,30 @@ class ViewRecord:
             rebuilding=document.get("rebuilding", False),
             load_lag=document.get("load_lag", LOAD_LAG),
         )
+
+
+@dataclass(frozen=True)
+class NamedMember:
+    """A view that is a member of a family which Everview made: the view's own query, and its values
+    of the family's parameters, a decimal or a date as its text. The family shows its rows when it
+    has come to the position `since` of the log of members. Until then a view that was replaced has
+    the rows of the values `before`."""
+
+    name: str
+    query: str
+    family: str
+    values: tuple[int | str, ...]
+    since: int
+    before: tuple[int | str, ...] | None = None
+
+    def to_document(self) -> Document:
+        return dict(vars(self))
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        before = document["before"]
+        values = {"values": tuple(document["values"]), "before": before and tuple(before)}
+        return cls(**{**document, **values})
 
 
 @dataclass(frozen=True)
@@ -378,6 +458,21 @@ class LeaseRecord(Flat):
 
     token: int = 1
     fenced: bool = True
+
+
+@dataclass(frozen=True)
+class Arrivals(Flat):
+    """How often named members came to a family; whoever deletes it expects that none came."""
+
+    number: int = 0
+
+
+def _order_to_json(order: tuple[Order, ...]) -> list[list[Any]]:
+    return [[by.column, by.descending, by.nulls_first] for by in order]
+
+
+def _order_from_json(order: list[list[Any]]) -> tuple[Order, ...]:
+    return tuple(Order(*by) for by in order)
 
 
 def positions_to_json(positions: Positions) -> Document:

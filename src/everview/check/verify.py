@@ -21,6 +21,7 @@ from everview.advice import how_to_maintain
 from everview.catalog import Positions
 from everview.engines.engine import Engine, Query
 from everview.errors import NotLoaded
+from everview.named import open_view
 from everview.plan.nodes import Node, Project, TopK
 from everview.programs.programs import recompute
 from everview.results.result import count_rows
@@ -61,7 +62,7 @@ def verify(store: Store, spark: Engine, name: str) -> Verdict:
 
     Raises `NotLoaded` if the view has no rows yet, and what Spark's own evaluation raises.
     """
-    view = View(store, name)
+    view = open_view(store, name)
     epoch, positions, rows = _pinned_rows(store, view)
     inner = _inner(store, view)
     if view.is_open or _has_no_query(view, inner):
@@ -106,7 +107,7 @@ def _inner(store: Store, view: View) -> list[tuple[str, View]]:
     def add(view: View) -> None:
         for alias, name in view.views.items():
             if (alias, name) not in inner_views:
-                inner = View(store, name)
+                inner = open_view(store, name)
                 add(inner)
                 inner_views[alias, name] = inner
 
@@ -120,7 +121,7 @@ def _pinned_rows(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
         remedy = view.error or f"{how_to_maintain()} loads it"
         raise NotLoaded(f"view {view.name} has no rows to verify; it is {view.status}: {remedy}")
     with closing(store.pins.pin([view.name], [])) as pin:
-        pinned = View(pin, view.name)
+        pinned = view.at(pin)
         positions = pinned.positions or pin.catalog.epoch.positions
         return pinned.epoch, {t: positions[t] for t in view.tables}, pinned.to_arrow()
 

@@ -41,9 +41,10 @@ def status(db: str, as_json: bool) -> None:
 
     Of a table it shows the rows, the changes in the log, the bytes on disk and the regions. Of a
     view it shows the status, the epoch, and how far it is behind: the age of the oldest change that
-    it does not show yet; of a view with parameters also how many members it has. Notes below the
-    tables say why a view is stopped, waiting, suspect or not replaced, which files can't be synced,
-    which process keeps much space from being used again, and how much space is free.
+    it does not show yet; of a view with parameters also how many members it has. Views that are
+    alike and maintained together are one line. Notes below the tables say why a view is stopped,
+    waiting, suspect or not replaced, which files can't be synced, which process keeps much space
+    from being used again, and how much space is free.
 
     \b
     Example:
@@ -59,7 +60,7 @@ def status(db: str, as_json: bool) -> None:
 def show_status(database: everview.Database, as_json: bool = False) -> None:
     """Print tables, views, and what is wrong with them."""
     tables, space, pins = database.status(), database.space(), database.pins()
-    views = [_view_document(database.view(name)) for name in database.views]
+    views = _view_documents(database)
     sync_errors = database.failed_syncs()
     if as_json:
         document = {
@@ -96,6 +97,22 @@ def show_status(database: everview.Database, as_json: bool = False) -> None:
 
 def _yes(value: bool) -> str:
     return "yes" if value else ""
+
+
+def _view_documents(database: everview.Database) -> list[dict[str, Any]]:
+    """A document for each view; one for views that are alike and maintained together, if there are
+    several."""
+    together: dict[str, list[everview.View]] = {}
+    for view in map(database.view, database.views):
+        together.setdefault(view.family or view.name, []).append(view)
+    documents = []
+    for first, *others in together.values():
+        document = _view_document(first)
+        if others:
+            document["name"] += f" and {len(others):,} like it"
+            document["members"] = 1 + len(others)
+        documents.append(document)
+    return documents
 
 
 def _view_document(view: everview.View) -> dict[str, Any]:

@@ -43,14 +43,16 @@ def sql(
       everview sql shop.ev "SELECT name, count(*) AS n FROM items GROUP BY name"
     """
     # The parser is large; the other commands do without it.
-    from everview.sql import split
+    from everview.sql import batches
 
     script = _script(statements, file)
     with everview.open(db, engine=engine) as database:
-        for statement in split(script):
-            work = partial(database.sql, statement)
-            result = waiting_for(beginning(statement), work, database.interrupt)
-            _print(result, format, limit)
+        for batch in batches(script):
+            more = f" and {len(batch) - 1:,} more" if len(batch) > 1 else ""
+            work = partial(next, database.run_script(batch), None)
+            text = beginning(batch[0]) + more
+            while (result := waiting_for(text, work, database.interrupt)) is not None:
+                _print(result, format, limit)
 
 
 def _script(statements: str | None, file: IO[bytes] | None) -> str:

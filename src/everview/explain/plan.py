@@ -27,7 +27,7 @@ from everview.plan.distribution import (
 )
 from everview.plan.nodes import Node
 from everview.plan.nodes.base import BY_GROUP, IN_FULL, INCREMENTAL, REREADS
-from everview.readable import readable_bytes
+from everview.readable import readable_bytes, readable_seconds
 
 WIDTH = 120
 _STATELESS, _OPERATOR = "Spark", "operator"
@@ -217,10 +217,27 @@ def _header(document: Document) -> Iterator[str]:
         state_text = shared_text if state["bytes"] else "no state yet"
     rounds = f"{document['rounds']} round{'s' * (document['rounds'] > 1)}"
     yield f"{rounds}, {state_text}; maintained: {document['maintained']}"
+    if "alike" in document:
+        yield from _alike(document)
     if "analysis" in document:
         yield from analyze.heading(document)
     if "estimate" in document:
         yield from expected.heading(document)
+
+
+def _alike(document: Document) -> Iterator[str]:
+    """With how many views like it a view is maintained, and why."""
+    alike = document["alike"]
+    values = ", ".join(f"{name} = {value}" for name, value in document["values"].items())
+    together, apart = (readable_seconds(alike[how]) for how in ("together", "apart"))
+    yield (
+        f"maintained together with views that differ in constants, {alike['members']:,} in all; "
+        f"here {values}"
+    )
+    yield (
+        f"1,000 changes were expected to take {together} for {alike['views']:,} such views together"
+        f", and {apart} apart"
+    )
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Loading:
                 return False
             record = _begun(maintainer, group)
             for number, view in enumerate(record.views, 1):
-                maintainer.report.watch.loading(view.name, number, len(record.views))
+                maintainer.report.watch.loading(view.title, number, len(record.views))
         self._set_pace(maintainer, record)
         if self._loader is None and record.stage != READY:
             self._loader = Loader(maintainer, record, is_new)

@@ -74,7 +74,7 @@ def join(maintainer: Maintainer, load: LoadRecord, epoch: Epoch, changes: Record
     clean_up(store, maintainer.token)
     for view in views:
         maintainer.report.loaded.append(view.name)
-        maintainer.report.watch.loaded(view.name, time.time() - load.begun)
+        maintainer.report.watch.loaded(view.title, time.time() - load.begun)
 
 
 def _run(

@@ -49,7 +49,7 @@ def load_small(maintainer: Maintainer) -> bool:
     for group in groups:
         loaded: dict[str, tuple[ViewRecord, float]] = {}
         for view in group.views:
-            report.watch.loading(view.name, next(numbers), of)
+            report.watch.loading(view.title, next(numbers), of)
             begun = time.monotonic()
             earlier = [view for view, _ in loaded.values()]
             loaded_view = _load(maintainer, group.root, view, earlier)
@@ -58,9 +58,9 @@ def load_small(maintainer: Maintainer) -> bool:
             loaded[view.name] = loaded_view, time.monotonic() - begun
         else:
             _put_in_place(maintainer, [view for view, _ in loaded.values()])
-            for name, (_, seconds) in loaded.items():
-                report.loaded.append(name)
-                report.watch.loaded(name, seconds)
+            for loaded_view, seconds in loaded.values():
+                report.loaded.append(loaded_view.name)
+                report.watch.loaded(loaded_view.title, seconds)
     return bool(groups)
 
 

@@ -84,7 +84,7 @@ class Maintainer:
         stopped = view.stopped(epoch, step.start or {}, reason)
         self.store.catalog.write({VIEWS[view.name]: stopped}, self.token)
         self.report.failed[view.name] = reason
-        self.report.watch.stopped(view.name, reason)
+        self.report.watch.stopped(view.title, reason)
 
     def _whose(self, what: str, view: ViewRecord) -> str:
         """The other views that have the damaged state which an error message names, in words."""

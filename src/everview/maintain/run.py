@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from everview.batch import USUAL, Batch
-from everview.catalog import EPOCH, INTENT, NO_EPOCH, VIEWS, WAITING, Waiting
+from everview.catalog import EPOCH, INTENT, NAMED, NO_EPOCH, VIEWS, WAITING, Waiting
 from everview.catalog.records import LOAD_NOTES
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, EverviewError
@@ -45,7 +45,24 @@ def maintain(
     finally:
         loading.end(store, store.leases.token)
     report.seconds = time.monotonic() - begun
+    _tell_of_members(store, report)
     return report
+
+
+def _tell_of_members(store: Store, report: Report) -> None:
+    """Let the report name the members of families that Everview made, and not the families."""
+    hidden = {view.name for view in store.catalog.all(VIEWS).values() if view.like is not None}
+    if hidden.isdisjoint([*report.loaded, *report.failed]):
+        return
+    members: dict[str, list[str]] = {}
+    for named in store.catalog.all(NAMED).values():
+        members.setdefault(named.family, []).append(named.name)
+    report.loaded = [name for view in report.loaded for name in (members.get(view, [view]))]
+    report.failed = {
+        name: reason
+        for view, reason in report.failed.items()
+        for name in (members.get(view, [view]))
+    }
 
 
 def _maintain(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from everview.catalog import (
@@ -20,9 +21,9 @@ from everview.catalog import (
     ViewRecord,
 )
 from everview.maintain.watching import Watcher
+from everview.named import open_view
 from everview.programs.step import Step
 from everview.stores.base import LEASE_SECONDS, OF_VIEWS, WORK, RecordChanges, Store
-from everview.view import View
 
 
 @contextmanager
@@ -51,10 +52,18 @@ def fence(store: Store, token: int) -> None:
     store.leases.set_fenced(token)
 
 
-def forget_views(store: Store, names: list[str], token: int) -> None:
-    """Stop maintaining views, and delete what no other view needs: state and logs."""
+def forget_views(
+    store: Store,
+    names: list[str],
+    token: int,
+    more: RecordChanges = MappingProxyType({}),
+    expected: RecordChanges | None = None,
+) -> None:
+    """Stop maintaining views, and delete what no other view needs: state and logs. Also makes
+    `more` changes, if the records are as `expected`."""
     kinds: list[Kind[Any]] = [VIEWS, REPLACEMENTS, FOLLOWERS]
-    change_views(store, token, dict.fromkeys(kind[name] for name in names for kind in kinds))
+    gone = dict.fromkeys(kind[name] for name in names for kind in kinds)
+    change_views(store, token, {**gone, **more}, expected)
 
 
 def change_views(
@@ -78,7 +87,8 @@ def change_views(
 def rebuild_view(store: Store, name: str) -> None:
     """Let the next `maintain` load a view again, and those that share state with it."""
     with maintenance_paused(store) as token:
-        name = View(store, name).name  # raises an error if it was dropped meanwhile
+        view = open_view(store, name)  # raises an error if it was dropped meanwhile
+        name = view.family or view.name
         views = store.catalog.all(VIEWS)
         states = set(views[VIEWS[name]].states.values())
         affected = {

@@ -28,8 +28,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from everview.catalog import VIEWS
+from everview.catalog import NAMED, VIEWS
 from everview.errors import InvalidSchema, UnknownColumn, UnsupportedSql
+from everview.named import open_view
 from everview.schema import TableSchema, quoted, sql_name
 from everview.spark.changes import IMAGES, ChangeReader, ChangeStreamReader, changes_shape
 from everview.spark.filters import key_range, to_arrow
@@ -42,7 +43,6 @@ from everview.spark.view_changes import (
     read_part,
     view_changes_shape,
 )
-from everview.view import View
 
 PushFilters = Callable[[list[Filter]], Iterable[Filter]]
 
@@ -223,7 +223,7 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> Sequence[Part]:
         with store_at(self.options.db) as store:
-            rows = View(store, self.options.table).to_arrow()
+            rows = open_view(store, self.options.table).to_arrow()
         for field in self.shape:  # the view may have been replaced meanwhile
             _check_offered(self.options, rows.schema, field)
         names = {name.lower(): name for name in rows.schema.names}
@@ -236,7 +236,8 @@ class ViewReader(DataSourceReader):
 def is_view(options: Options) -> bool:
     """Whether the name is a view's. A view can't be read at the positions of a snapshot."""
     with store_at(options.db) as store:
-        is_view = store.catalog.get(VIEWS[options.table]) is not None
+        catalog, name = store.catalog, options.table
+        is_view = (catalog.get(VIEWS[name]) or catalog.get(NAMED[name])) is not None
     if is_view and options.snapshot is not None:
         raise UnsupportedSql(
             f"{options.table} is a view: it is read as of its newest epoch; leave out the option "
@@ -247,7 +248,7 @@ def is_view(options: Options) -> bool:
 
 def _view_shape(options: Options) -> pa.Schema:
     with store_at(options.db) as store:
-        whole = View(store, options.table).schema
+        whole = open_view(store, options.table).schema
     if options.columns is None:
         return whole
     fields = {field.name.lower(): field for field in whole}

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from everview import following
 from everview.codec.streams import from_stream, to_stream
 from everview.errors import SqlError
+from everview.named import NamedView, open_view
 from everview.spark.options import Options, store_at
 from everview.stores.base import Store
 from everview.view import View
@@ -36,7 +37,13 @@ def view_changes_shape(options: Options) -> pa.Schema:
             "leave out the options columns and maxRowsPerBatch"
         )
     with store_at(options.db) as store:
-        view = View(store, options.table)
+        view = open_view(store, options.table)
+        if isinstance(view, NamedView):
+            raise SqlError(
+                f"{view.name} is maintained together with views that are alike, and Spark can't "
+                "follow one of them; use view.follow() or everview tail, or create it WITH "
+                "(sharing = 'none')"
+            )
         return following.changes_schema(view.sink)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everview.catalog import VIEWS
 from everview.engines.engine import Engine
 from everview.engines.owner import Engines
+from everview.named import open_view
 from everview.stores.base import Store
 from everview.table import Table
 from everview.view import View
@@ -26,7 +26,7 @@ class Context:
         return Table(self.store, name)
 
     def view(self, name: str) -> View:
-        return View(self.store, name)
+        return open_view(self.store, name)
 
     def tables(self) -> list[str]:
         """Names of all tables, sorted."""
@@ -34,4 +34,4 @@ class Context:
 
     def views(self) -> list[str]:
         """Names of all views, sorted."""
-        return sorted(view.name for view in self.store.catalog.all(VIEWS).values())
+        return self.store.catalog.view_names()

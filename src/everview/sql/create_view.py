@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from everview.batch import seconds_of
@@ -17,7 +18,8 @@ from everview.sql.definitions import columns_of
 OPTIONS = {
     "consistency": ("strong", "complete"),
     "refresh": ("incremental", "full"),
-    "sharing": ("full", "selection"),  # what the members of a view with parameters share
+    # what the members of a view with parameters share, or this view with others that are alike
+    "sharing": ("full", "selection", "none"),
 }
 _LAG = "load_lag"  # a time; the load gives way to views that are further behind
 _FORM = (
@@ -46,6 +48,18 @@ class CreateView:
     lenient: bool
     parameters: tuple[Column, ...] = ()
     sharing: str = OPTIONS["sharing"][0]
+
+    @classmethod
+    def of_query(cls, name: str, query: str, parameters: tuple[Column, ...] = ()) -> CreateView:
+        """What `CREATE MATERIALIZED VIEW name AS query` says."""
+        strong = OPTIONS["consistency"][0]
+        return cls(name, Definition(query), strong, LOAD_LAG, False, False, parameters)
+
+    @property
+    def has_own_options(self) -> bool:
+        """Whether it says more than a name and a query, and whether to replace a view."""
+        plain = self.of_query(self.name, self.definition.query)
+        return replace(self, replaces=False, lenient=False) != plain
 
     @classmethod
     def of(cls, statement: Statement) -> CreateView:
@@ -102,13 +116,17 @@ def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
     for start, stop in pieces or [(at, at)]:
         name, equals, value = (*words[start:stop], "", "", "")[:3]
         if stop - start != 3 or equals != "=" or not _is_option(name.lower(), value):
-            listed = ", ".join(f"{name} = '{a}' or '{b}'" for name, (a, b) in OPTIONS.items())
+            listed = ", ".join(f"{n} = {_either(values)}" for n, values in OPTIONS.items())
             raise InvalidSql(
                 f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
                 f"({listed}, {_LAG} = '{LOAD_LAG:g} s'); the first of each is the default"
             )
         options[name.lower()] = value
     return options, end
+
+
+def _either(values: Sequence[str]) -> str:
+    return " or ".join(f"'{value}'" for value in values)
 
 
 def _is_option(name: str, value: str) -> bool:

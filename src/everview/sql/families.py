@@ -21,7 +21,7 @@ from everview.errors import InUse, InvalidSql, SqlError, TableExists, Unsupporte
 from everview.parsing import Statement
 from everview.schema import Column, TableSchema, quoted, sql_name
 from everview.sql.context import Context
-from everview.sql.create_view import OPTIONS, CreateView
+from everview.sql.create_view import CreateView
 
 MEMBER, ROWS = "everview_member", "everview_rows"
 _REGIONS = 1  # members are few, and a region has files of its own
@@ -33,10 +33,10 @@ def as_family(context: Context, creation: CreateView) -> CreateView:
     before = record.definition.family if record and creation.replaces else None
     if not creation.parameters:
         _check_no_parameters(creation.definition.query)
-        if creation.sharing != OPTIONS["sharing"][0]:
+        if creation.sharing == "selection":
             raise UnsupportedSql(
-                "sharing is for the members of a view with parameters, and this one has none; "
-                "leave the option out"
+                "sharing = 'selection' is for the members of a view with parameters, and this one "
+                "has none; leave it out, or write 'none' for a view that shares with no others"
             )
         if before is not None:
             raise UnsupportedSql(
@@ -44,6 +44,11 @@ def as_family(context: Context, creation: CreateView) -> CreateView:
                 f"first, with DROP VIEW {creation.name}"
             )
         return creation
+    if creation.sharing == "none":
+        raise UnsupportedSql(
+            "the members of a view with parameters share at least a selection; write sharing = "
+            "'selection', or a view without parameters for each"
+        )
     if creation.definition.is_full:
         raise UnsupportedSql(
             "a view with parameters can't have refresh = 'full'; leave the option out"

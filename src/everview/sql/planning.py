@@ -16,6 +16,7 @@ from typing import Any
 from everview.advice import how_to_maintain
 from everview.catalog import (
     FOLLOWERS,
+    NAMED,
     REPLACEMENTS,
     VIEWS,
     Definition,
@@ -40,7 +41,7 @@ from everview.results.result import Result
 from everview.schema import LONGEST_NAME, check_visible
 from everview.sql.context import Context
 from everview.sql.create_view import CreateView, words_of
-from everview.sql.families import as_family, explained, members_made
+from everview.sql.families import explained, members_made
 from everview.stores.base import RecordChanges, Store
 
 MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory
@@ -49,20 +50,22 @@ MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory
 SHARDS = (12, 6, 2, 0)
 
 
-def create(context: Context, statement: Statement) -> Result:
-    creation = as_family(context, CreateView.of(statement))
-    _check_name(creation.name)
-    key = VIEWS[creation.name]
-    while not (creation.lenient and context.store.catalog.get(key) is not None):
+def create(context: Context, creation: CreateView) -> Result:
+    name = creation.name
+    while not (creation.lenient and is_view(context, name)):
         try:
             with members_made(context, creation):
                 return _created(context, creation)
         except TableExists:
             # another process may have created it meanwhile
-            exists_now = context.store.catalog.get(key) is not None
-            if not exists_now or not (creation.replaces or creation.lenient):
+            if not is_view(context, name) or not (creation.replaces or creation.lenient):
                 raise
-    return Result(message=f"view {creation.name} exists already")
+    return Result(message=f"view {name} exists already")
+
+
+def is_view(context: Context, name: str) -> bool:
+    catalog = context.store.catalog
+    return (catalog.get(VIEWS[name]) or catalog.get(NAMED[name])) is not None
 
 
 def _created(context: Context, creation: CreateView) -> Result:
@@ -87,7 +90,7 @@ def _created(context: Context, creation: CreateView) -> Result:
     )
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
     check_visible("view", name)
     if not 1 <= len(name.encode()) <= LONGEST_NAME:
         raise InvalidSql(f"{short_repr(name)} can't be the name of a view; use 1 to 255 bytes")
@@ -112,15 +115,11 @@ def define(context: Context, creation: CreateView) -> ViewRecord:
     name = creation.name
     if name.lower() in {table.lower() for table in context.tables()}:
         raise TableExists(f"there is a table {name}; a view needs a name of its own")
-    old = context.store.catalog.get(VIEWS[name])
+    catalog = context.store.catalog
+    old = catalog.get(VIEWS[name]) or catalog.get(NAMED[name])
     if old is not None and not creation.replaces:
-        raise _exists(name)
-    mentioned = words_of(creation.definition)
-    views = {
-        view.name: view
-        for view in context.store.catalog.all(VIEWS).values()
-        if view.name.lower() in mentioned
-    }
+        raise exists_already(name)
+    views = _views_in(context, creation.definition)
     name = name if old is None else old.name
     try:
         view = _planned(context, name, creation, views)
@@ -132,7 +131,20 @@ def define(context: Context, creation: CreateView) -> ViewRecord:
     return view
 
 
-def _exists(name: str) -> TableExists:
+def _views_in(context: Context, definition: Definition) -> dict[str, ViewRecord]:
+    """The views that a query mentions, by name. One that is a member of a family is planned anew,
+    as a view of its own: who reads it does not wait for the family."""
+    catalog, words = context.store.catalog, words_of(definition)
+    views = {view.name: view for view in catalog.all(VIEWS).values() if view.name.lower() in words}
+    for word in words:
+        if (named := catalog.get(NAMED[word])) is not None and named.name not in views:
+            creation = CreateView.of_query(named.name, named.query)
+            inner = _views_in(context, creation.definition)
+            views[named.name] = _planned(context, named.name, creation, inner)
+    return views
+
+
+def exists_already(name: str) -> TableExists:
     return TableExists(
         f"view {name} exists already; write CREATE OR REPLACE MATERIALIZED VIEW {name}, or drop it "
         f"first with DROP VIEW {name}"
@@ -298,10 +310,10 @@ def store_views(
         store.catalog.write(changes, token, tables=tables)
         return
     try:
-        free = {VIEWS[created]: None}
+        free: RecordChanges = {VIEWS[created]: None}
         store.catalog.write(changes, token, expected=free, tables=tables | {created: False})
     except Conflict:
-        raise _exists(created) from None
+        raise exists_already(created) from None
 
 
 def rename(context: Context, statement: Statement, at: int) -> Result:
@@ -311,7 +323,7 @@ def rename(context: Context, statement: Statement, at: int) -> Result:
         words
     ) != at + 4:
         raise InvalidSql("write ALTER VIEW name RENAME TO other")
-    _check_name(words[at + 3])
+    check_name(words[at + 3])
     old, new = context.view(words[at]).name, words[at + 3]
     with maintenance_paused(context.store) as token:
         context.view(old)  # raises an error if it was dropped meanwhile
@@ -327,6 +339,8 @@ def rename(context: Context, statement: Statement, at: int) -> Result:
             after = Replacement(_renamed(replacement.view, old, new), root)
             if after != replacement:
                 changes |= {key_: None, REPLACEMENTS[after.view.name]: after}
+        if (named := context.store.catalog.get(NAMED[old])) is not None:
+            changes |= {NAMED[old]: None, NAMED[new]: replace(named, name=new)}
         followers = context.store.catalog.get(FOLLOWERS[old])
         changes |= {FOLLOWERS[old]: None, FOLLOWERS[new]: followers}
         created = None if new.lower() == old.lower() else new

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from sqlglot import exp
 
 from everview.errors import InvalidSql, UnsupportedSql, suggestion
-from everview.parsing import SUPPORTED, Statement, only
+from everview.parsing import SUPPORTED, Statement, only, split
 from everview.results.result import Result
 from everview.sql import views
+from everview.sql.alike import create_views
 from everview.sql.context import Context
 from everview.sql.definitions import alter, create, describe, drop, show
 from everview.sql.queries import evaluate, views_of
@@ -25,6 +27,30 @@ def run(context: Context, statement: str) -> Result:
     if runner is None:
         raise _refusal(parsed)
     return runner(context, parsed)
+
+
+def batches(script: str) -> Iterator[list[str]]:
+    """The statements of a script, one by one; those in a row that create views are one batch."""
+    for are_creations, group in groupby(split(script), lambda text: _creates_view(Statement(text))):
+        if are_creations:
+            yield list(group)
+        else:
+            yield from ([statement] for statement in group)
+
+
+def run_script(context: Context, script: str | Sequence[str]) -> Iterator[Result]:
+    """Run statements one after the other. The results of those in a row that create views come
+    when all of them are run."""
+    statements = split(script) if isinstance(script, str) else script
+    for are_creations, group in groupby(map(only, statements), _creates_view):
+        if are_creations:
+            yield from create_views(context, list(group))
+        else:
+            yield from (run(context, statement.text) for statement in group)
+
+
+def _creates_view(statement: Statement) -> bool:
+    return views.is_about_views(statement) and statement.verb == "CREATE"
 
 
 def _select(context: Context, statement: Statement) -> Result:

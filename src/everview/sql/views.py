@@ -11,11 +11,12 @@ from everview.explain.plan import as_text
 from everview.maintain.views import forget_views, maintenance_paused
 from everview.parsing import Statement
 from everview.results.result import Result
+from everview.sql.alike import create_views, drop_member
 from everview.sql.context import Context
 from everview.sql.create_view import OPTIONS
 from everview.sql.explaining import explain
 from everview.sql.families import tables_of_members
-from everview.sql.planning import create, rename, views_over
+from everview.sql.planning import rename, views_over
 
 _FORMS = (
     "the statements about views are CREATE [OR REPLACE] MATERIALIZED VIEW name "
@@ -41,7 +42,7 @@ def run(context: Context, statement: Statement) -> Result:
     if words[0] == "VERIFY":
         return _verify(context, statement, words)
     if words[0] == "CREATE":
-        return create(context, statement)
+        return next(create_views(context, [statement]))
     named = words.index("VIEW") + 1 if "VIEW" in words else 0
     if words[0] == "DROP" and named:
         return _drop(context, statement, named)
@@ -97,8 +98,11 @@ def _drop(context: Context, statement: Statement, at: int) -> Result:
                 f"view {name} is read by view {', '.join(gone[1:])}; drop all of them with DROP "
                 f"VIEW {name} CASCADE"
             )
-        tables = tables_of_members(context, gone)
-        forget_views(context.store, gone, token)
+        for view in gone:
+            drop_member(context, view, token)
+        own = [one for one in gone if context.store.catalog.get(VIEWS[one]) is not None]
+        tables = tables_of_members(context, own)
+        forget_views(context.store, own, token)
         for table in tables:
             context.store.drop_table(table)
     return Result(message=f"view{'s' * (len(gone) > 1)} {', '.join(gone)} dropped")
@@ -120,14 +124,13 @@ def _dropped(context: Context, statement: Statement, at: int) -> tuple[str | Non
 
 
 def _show(context: Context) -> Result:
-    views = list(context.store.catalog.all(VIEWS).values())
-    definitions = [view.definition for view in views]
+    views = [context.view(name) for name in context.views()]
     columns = {
         "view": pa.array([view.name for view in views], pa.string()),
         "status": pa.array([view.status for view in views], pa.string()),
         "consistency": pa.array([view.consistency for view in views], pa.string()),
-        "refresh": pa.array([OPTIONS["refresh"][d.is_full] for d in definitions], pa.string()),
-        "query": pa.array([definition.text for definition in definitions], pa.string()),
+        "refresh": pa.array([OPTIONS["refresh"][view.is_full] for view in views], pa.string()),
+        "query": pa.array([view.sql for view in views], pa.string()),
         "error": pa.array([view.error for view in views], pa.string()),
     }
     return Result(pa.table(columns))

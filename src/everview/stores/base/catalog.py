@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from everview.catalog import EPOCH, NO_EPOCH, Epoch, Key, Kind, Record
+from everview.catalog import EPOCH, NAMED, NO_EPOCH, VIEWS, Epoch, Key, Kind, Record
 
 R = TypeVar("R", bound=Record)
 RecordChanges = Mapping[Key[Any], Record | None]
@@ -22,6 +22,15 @@ class CatalogReader(ABC):
     @abstractmethod
     def all(self, kind: Kind[R]) -> dict[Key[R], R]:
         """All records of a kind, in the order of their keys."""
+
+    def view_names(self) -> list[str]:
+        """The names of all views that users see, sorted: not of families that Everview made."""
+        seen = {view.name for view in self.all(VIEWS).values() if view.like is None}
+        return sorted(seen | {named.name for named in self.all(NAMED).values()})
+
+    def hidden_tables(self) -> set[str]:
+        """The tables of the members of families that Everview made."""
+        return {view.hidden_table for view in self.all(VIEWS).values() if view.hidden_table}
 
     @property
     def epoch(self) -> Epoch:

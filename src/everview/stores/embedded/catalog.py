@@ -19,6 +19,7 @@ from everview.advice import how_to_read_view
 from everview.catalog import (
     EPOCH,
     LEASE,
+    NAMED,
     REPLACEMENTS,
     UNSYNCED,
     VIEWS,
@@ -99,7 +100,7 @@ class EmbeddedCatalog(Catalog):
                     f"table {schema.name} exists already; drop it first, "
                     "or use CREATE TABLE IF NOT EXISTS"
                 )
-            if self._record_in(txn, VIEWS[schema.name]) is not None:
+            if self._view_name_in(txn, schema.name) is not None:
                 raise TableExists(f"there is a view {schema.name}; a table needs a name of its own")
             number = int(txn.get(_NEXT, b"1", db=self._documents))
             directory = f"{number:06d}"
@@ -156,7 +157,16 @@ class EmbeddedCatalog(Catalog):
         """The views that read a table, also through a definition that is not in place yet."""
         views = [*self._records_of(txn, VIEWS).values()]
         views += [replacement.view for replacement in self._records_of(txn, REPLACEMENTS).values()]
-        return [view.name for view in views if table.lower() in map(str.lower, view.tables)]
+        readers = [view for view in views if table.lower() in map(str.lower, view.tables)]
+        families = {view.name for view in readers if view.like is not None}
+        named = self._records_of(txn, NAMED).values() if families else ()
+        seen = [view.name for view in readers if view.like is None]
+        return seen + [view.name for view in named if view.family in families]
+
+    def _view_name_in(self, txn: lmdb.Transaction, name: str) -> str | None:
+        """The name of a view as it was created; None if there is no such view."""
+        view = self._record_in(txn, VIEWS[name]) or self._record_in(txn, NAMED[name])
+        return None if view is None else view.name
 
     def get(self, key: Key[R]) -> R | None:
         with self.environment.reading() as txn:
@@ -195,12 +205,17 @@ class EmbeddedCatalog(Catalog):
 
     def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
         """Records and layouts of tables as of one moment: the records of the epoch, of what is
-        unsynced, and of those of the views that exist. None stands for all views or tables."""
+        unsynced, and of those of the views that exist, with the families of which some are members.
+        None stands for all views or tables."""
         with self.environment.reading() as txn:
             records: Records = {}
             if views is None:
                 records |= self._records_of(txn, VIEWS)
+                records |= self._records_of(txn, NAMED)
             keys: list[Key[Any]] = [EPOCH, UNSYNCED, *(VIEWS[view] for view in views or ())]
+            for view in views or ():
+                if (named := self._record_in(txn, NAMED[view])) is not None:
+                    keys += [NAMED[view], VIEWS[named.family]]
             for key in keys:
                 if (record := self._record_in(txn, key)) is not None:
                     records[key] = record
@@ -275,14 +290,19 @@ class EmbeddedCatalog(Catalog):
             yield TableSchema.from_json(json.loads(document)["schema"])
 
     def _missing(self, txn: lmdb.Transaction, table: str) -> TableNotFound:
-        if (view := self._record_in(txn, VIEWS[table])) is not None:
-            name = view.name
+        named = self._record_in(txn, NAMED[table])
+        view = self._record_in(txn, VIEWS[table if named is None else named.family])
+        all_views = self._records_of(txn, VIEWS).values()
+        hidden = {one.hidden_table for one in all_views}
+        if view is not None:
+            name = view.name if named is None else named.name
+            tables = [read for read in view.tables if read not in hidden]
             return TableNotFound(
                 f"{name} is a view, not a table; read it with {how_to_read_view(name)}, and write "
-                f"to the tables that it reads: {', '.join(view.tables) or 'it reads none'}"
+                f"to the tables that it reads: {', '.join(tables) or 'it reads none'}"
             )
-        names = sorted(schema.name for schema in self._all(txn))
-        views = sorted(view.name for view in self._records_of(txn, VIEWS).values())
+        names = sorted(schema.name for schema in self._all(txn) if schema.name not in hidden)
+        views = sorted(one.name for one in all_views if one.like is None)
         hint = suggestion(table, (*names, *views))
         existing = f"tables: {', '.join(names)}" if names else "there are no tables yet"
         existing += f"; views: {', '.join(views)}" if views else ""

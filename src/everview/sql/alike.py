@@ -1,0 +1,404 @@
+"""Views that are alike, that is differ in constants only, are maintained together by themselves.
+
+The second view of a kind, or a later one, makes a family: a view with parameters in the place of
+the constants, which users don't see. From then on a CREATE of that kind is a row of the family's
+members and a record of the catalog: nothing is planned and nothing is loaded. Any number of such
+statements in a row are one step of the catalog.
+
+A family is made if it is the same query for sure, fails for no row that its members leave out,
+needs no plan that suits few members only, and is expected to take less time than its views apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from everview.advice import how_to_maintain
+from everview.catalog import (
+    ARRIVALS,
+    NAMED,
+    VIEWS,
+    Arrivals,
+    Key,
+    Like,
+    NamedMember,
+    Record,
+    ViewRecord,
+)
+from everview.catalog.records import STOPPED
+from everview.errors import Conflict, EverviewError, SqlError, TableExists
+from everview.estimate.costs import constants_of, cost_of_view, rates_of
+from everview.maintain.views import forget_views
+from everview.named import NamedView, stored, value_of
+from everview.parsing import Statement
+from everview.plan.cost import estimated
+from everview.plan.expressions import is_sure
+from everview.plan.nodes import Join, Node
+from everview.plan.nodes.base import INCREMENTAL
+from everview.plan.rules.add_up_cells_for_members import members_of
+from everview.results.result import Result
+from everview.schema import TableSchema
+from everview.sql.context import Context
+from everview.sql.create_view import CreateView
+from everview.sql.families import as_family, members_made
+from everview.sql.lifting import Lifted, Value, lifted
+from everview.sql.planning import (
+    check_name,
+    create,
+    define,
+    exists_already,
+    is_view,
+    store_views,
+)
+from everview.table import Table
+
+_PREFIX = "everview_family_"
+
+
+class _Apart(Exception):
+    """The views are better maintained apart."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A view that is to become a member of a family."""
+
+    creation: CreateView
+    values: tuple[Value, ...]
+    family: ViewRecord
+
+    @property
+    def table(self) -> str:
+        """The table of the family's members."""
+        assert self.family.hidden_table is not None
+        return self.family.hidden_table
+
+
+def create_views(context: Context, statements: Sequence[Statement]) -> Iterator[Result]:
+    """Run CREATE VIEW statements, one after the other, and members of families that follow each
+    other in one step. If a statement fails, those before it have their effect."""
+    creations: list[CreateView] = []
+    failure: EverviewError | None = None
+    for statement in statements:
+        try:
+            creation = as_family(context, CreateView.of(statement))
+            check_name(creation.name)
+        except EverviewError as error:
+            failure = error
+            break
+        creations.append(creation)
+    families = _Families(context, creations)
+    members: dict[str, _Member] = {}  # by name, those that are not written yet
+    for creation in creations:
+        name = creation.name.lower()
+        try:
+            member = None if name in members else families.member(creation)
+        except EverviewError:
+            yield from _written(context, list(members.values()))
+            raise
+        if member is not None:
+            members[name] = member
+            continue
+        yield from _written(context, list(members.values()))
+        members = {}
+        yield create(context, creation)
+    yield from _written(context, list(members.values()))
+    if failure is not None:
+        raise failure
+
+
+def _lifted(creation: CreateView) -> Lifted | None:
+    """A CREATE with parameters for its constants; None if it says more than a query."""
+    return None if creation.has_own_options else lifted(creation.definition.query)
+
+
+class _Families:
+    """The families of the views that a script creates: those that are there, and new ones."""
+
+    def __init__(self, context: Context, creations: Sequence[CreateView]) -> None:
+        self._context = context
+        self._alike: dict[str, list[Lifted]] = {}
+        for creation in creations:
+            if lift := _lifted(creation):
+                self._alike.setdefault(lift.tokens, []).append(lift)
+        self._families: dict[str, ViewRecord | None] = {}
+
+    def member(self, creation: CreateView) -> _Member | None:
+        """What a view is in its family; None if it is to be maintained apart. Raises what planning
+        the view raises."""
+        lift = _lifted(creation)
+        if lift is None:
+            return None
+        exists = is_view(self._context, creation.name)
+        named = self._context.store.catalog.get(NAMED[creation.name])
+        if exists and not (creation.replaces and named is not None):
+            return None
+        if lift.tokens not in self._families:
+            self._families[lift.tokens] = self._known(lift) or self._new(creation, lift, exists)
+        family = self._families[lift.tokens]
+        if family is None or (named is not None and named.family != family.name):
+            return None
+        return _Member(creation, lift.values, family)
+
+    def _known(self, lift: Lifted) -> ViewRecord | None:
+        """The family of such views, if there is one and it did not fail."""
+        for view in self._context.store.catalog.all(VIEWS).values():
+            if view.like is not None and view.like.tokens == lift.tokens:
+                return None if view.status == STOPPED else view
+        return None
+
+    def _new(self, creation: CreateView, lift: Lifted, exists: bool) -> ViewRecord | None:
+        """A family for such views; None if they are better maintained apart. That is asked for the
+        second, the fourth, the eighth view, and so on."""
+        new = self._alike[lift.tokens]
+        number = len(new) + self._others(lift)
+        is_asked = len(new) > 1 or number & (number - 1) == 0
+        if exists or number < 2 or not is_asked:
+            return None
+        own = define(self._context, creation)
+        if own.is_open or own.views or not own.tables:
+            return None
+        for place in count(1):
+            name = f"{_PREFIX}{place}"
+            if is_view(self._context, name):
+                continue
+            try:
+                return self._made(name, own, lift, new, number)
+            except TableExists:  # another process made one of that name
+                if (known := self._known(lift)) is not None:
+                    return known
+            except (_Apart, SqlError):
+                return None
+        raise AssertionError
+
+    def _others(self, lift: Lifted) -> int:
+        """How many views are like it and maintained apart."""
+        views = self._context.store.catalog.all(VIEWS).values()
+        queries = [view.definition.query for view in views if view.definition.family is None]
+        lifts = [other for query in queries if (other := lifted(query))]
+        return sum(other.tokens == lift.tokens for other in lifts)
+
+    def _made(
+        self, name: str, own: ViewRecord, lift: Lifted, new: Sequence[Lifted], number: int
+    ) -> ViewRecord:
+        """A new family with the members that come first. Raises `_Apart`, and what planning it
+        raises; then there is none."""
+        context, store = self._context, self._context.store
+        creation = as_family(context, CreateView.of_query(name, lift.text, lift.parameters))
+        with members_made(context, creation):
+            family = creation.definition.family
+            assert family is not None
+            rows = [one.values for one in new]
+            store.put(family.members, _rows(store.describe(family.members), rows))
+            view = define(context, creation)
+            _check_same(view, own, lift)
+            apart, together = _seconds(context, own), _seconds(context, view)
+            if number * apart.epoch <= together.epoch or number * apart.load < together.load:
+                raise _Apart
+            seconds = number * apart.epoch, together.epoch
+            like = Like(lift.tokens, own.key, own.order, own.name, number, *seconds)
+            definition = replace(view.definition, family=replace(family, like=like))
+            view = replace(view, definition=definition)
+            changes: dict[Key[Any], Record | None] = {VIEWS[name]: view, ARRIVALS[name]: Arrivals()}
+            store_views(store, changes, None, created=name)
+        return view
+
+
+def _check_same(family: ViewRecord, own: ViewRecord, lift: Lifted) -> None:
+    """Raises `_Apart` unless the rows of members are those of such views, for whatever values, by a
+    plan that suits any number of them."""
+    columns = [c for c in family.plan.columns if c.name not in family.parameters]
+    own_columns = own.plan.columns
+    if [(c.name, c.type) for c in columns] != [(c.name, c.type) for c in own_columns]:
+        raise _Apart
+    if set(family.key) - set(family.parameters) != set(own.key) or family.is_open:
+        raise _Apart
+    for node in family.plan.walk():
+        compares_all = isinstance(node, Join) and not node.left_keys
+        if compares_all or node.maintenance() != INCREMENTAL or not _is_sure(node, family, lift):
+            raise _Apart
+
+
+def _is_sure(node: Node, family: ViewRecord, lift: Lifted) -> bool:
+    """Whether the expressions of a node fail for no row: other views fail alone then."""
+    assert family.definition.family is not None
+    members = family.definition.family.members
+    texts = set[str]()
+    for below in node.inputs():
+        parameters = members_of(below, members) or {}
+        texts |= {
+            column.name
+            for column in below.columns
+            if pa.types.is_string(column.type) and parameters.get(column.name) not in lift.days
+        }
+    return all(is_sure(tree, texts) for tree in node.trees())
+
+
+@dataclass(frozen=True)
+class _Seconds:
+    """That a load takes, and 1,000 changes in an epoch."""
+
+    load: float
+    epoch: float
+
+
+def _seconds(context: Context, view: ViewRecord) -> _Seconds:
+    """The expected times of a view, without changes of members."""
+    store, engines = context.store, context.engines
+    cost = cost_of_view(store, engines.planner, view)
+    constants = constants_of(store, engines.name)
+    document = estimated(cost, constants, rates_of(store, view.tables), ())
+    family = view.definition.family
+    tables = [
+        of_table
+        for table, of_table in document["per_1000_changes"].items()
+        if family is None or table != family.members
+    ]
+    share = sum(table["share"] for table in tables)
+    changes = sum(table["share"] * table["seconds"] for table in tables) / share if share else 0.0
+    return _Seconds(document["load_seconds"], document["epoch_seconds"] - constants.epoch + changes)
+
+
+def _rows(members: TableSchema, rows: Sequence[Sequence[Value]]) -> pa.Table:
+    """Rows of the table of members."""
+    columns = zip(*dict.fromkeys(map(tuple, rows)), strict=True)
+    arrays = [
+        pa.array(values, column.type)
+        for values, column in zip(columns, members.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=members.arrow)
+
+
+def _written(context: Context, members: Sequence[_Member]) -> Iterator[Result]:
+    """Create views that are members of families, in one step of the catalog."""
+    catalog = context.store.catalog
+    while members and not _write(context, members):
+        for place, member in enumerate(members):
+            if is_view(context, member.creation.name) and not member.creation.replaces:
+                yield from _written(context, members[:place])
+                raise exists_already(member.creation.name)
+        if any(catalog.get(VIEWS[member.family.name]) is None for member in members):
+            yield from (create(context, member.creation) for member in members)
+            return
+    for member in members:
+        tables = [table for table in member.family.tables if table != member.table]
+        yield Result(
+            message=f"view {member.creation.name} created over {', '.join(tables)}; "
+            f"{how_to_maintain()} loads it"
+        )
+
+
+def _write(context: Context, members: Sequence[_Member]) -> bool:
+    """False if others changed these views or families meanwhile."""
+    catalog = context.store.catalog
+    by_family: dict[str, list[_Member]] = {}
+    for member in members:
+        by_family.setdefault(member.family.name, []).append(member)
+    changes: dict[Key[Any], Record | None] = {}
+    expected: dict[Key[Any], Record | None] = {}
+    for family, its_members in by_family.items():
+        arrivals = catalog.get(ARRIVALS[family])
+        if arrivals is None:
+            return False
+        expected[ARRIVALS[family]] = arrivals
+        changes[ARRIVALS[family]] = Arrivals(arrivals.number + 1)
+        since = _put(context, its_members)
+        for member in its_members:
+            key = NAMED[member.creation.name]
+            old = catalog.get(key)
+            if old is not None and not member.creation.replaces:
+                return False
+            expected |= {key: old, VIEWS[member.creation.name]: None}
+            changes[key] = _record(context, member, old, since)
+    names = [member.creation.name for member in members]
+    try:
+        catalog.write(changes, expected=expected, tables=dict.fromkeys(names, False))
+    except Conflict:
+        return False
+    for its_members in by_family.values():
+        while not _are_there(context, its_members):
+            since = _put(context, its_members)
+            keys = [NAMED[member.creation.name] for member in its_members]
+            named = {key: one for key in keys if (one := catalog.get(key)) is not None}
+            catalog.write({key: replace(one, since=since) for key, one in named.items()})
+    return True
+
+
+def _record(context: Context, member: _Member, old: NamedMember | None, since: int) -> NamedMember:
+    """The record of a view, which may take the place of another member."""
+    name, query = member.creation.name, member.creation.definition.query
+    values = tuple(map(stored, member.values))
+    if old is None:
+        return NamedMember(name, query, member.family.name, values, since)
+    before = NamedView(context.store, name).values_shown
+    return NamedMember(old.name, query, member.family.name, values, since, before)
+
+
+def _put(context: Context, members: Sequence[_Member]) -> int:
+    """Put the rows of new members of one family; returns a position of the log that has them."""
+    store, table = context.store, members[0].table
+    store.put(table, _rows(store.describe(table), [member.values for member in members]))
+    return store.log(table)[0].last
+
+
+def _are_there(context: Context, members: Sequence[_Member]) -> bool:
+    """Whether the rows of members of one family are still there: when a view is dropped, others
+    that come meanwhile with the same values may lose theirs."""
+    store, table = context.store, members[0].table
+    schema = store.describe(table)
+    keys = _rows(schema, [member.values for member in members])
+    there, _ = store.get(table, keys, schema.key[:1])
+    return len(there) == len(keys)
+
+
+def drop_member(context: Context, name: str, token: int) -> None:
+    """Delete a view that is a member of a family, and the family with its last one; nothing if the
+    view is no member."""
+    store, catalog, key = context.store, context.store.catalog, NAMED[name]
+    while (named := catalog.get(key)) is not None:
+        family = named.family
+        arrivals = catalog.get(ARRIVALS[family])
+        if any(one.family == family for other, one in catalog.all(NAMED).items() if other != key):
+            catalog.write({key: None}, token)
+            _delete_rows_of_none(context, family)
+            return
+        record = catalog.get(VIEWS[family])
+        gone: dict[Key[Any], Record | None] = dict.fromkeys([key, ARRIVALS[family]])
+        try:
+            forget_views(store, [family], token, gone, {ARRIVALS[family]: arrivals})
+        except Conflict:
+            continue
+        if record is not None and record.hidden_table:
+            store.drop_table(record.hidden_table)
+        return
+
+
+def _delete_rows_of_none(context: Context, family: str) -> None:
+    """Delete the rows of a family's members that no view has. A view that comes meanwhile puts its
+    row again, or has it put here."""
+    store, catalog = context.store, context.store.catalog
+    record = catalog.get(VIEWS[family])
+    if record is None or (table := record.hidden_table) is None:
+        return
+    rows = Table(store, table).to_arrow()
+    types = [column.type for column in rows.schema]
+
+    def used() -> set[tuple[Value, ...]]:
+        views = [one for one in catalog.all(NAMED).values() if one.family == family]
+        values = [some for one in views for some in (one.values, one.before) if some]
+        return {tuple(map(value_of, some, types)) for some in values}
+
+    keys = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    used_before = used()
+    gone = [key for key in keys if key not in used_before]
+    if not gone:
+        return
+    schema = store.describe(table)
+    store.delete(table, _rows(schema, gone))
+    if back := used() & set(gone):
+        store.put(table, _rows(schema, list(back)))
