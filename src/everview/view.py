@@ -274,7 +274,7 @@ class View:
         """How the view is maintained, as `everview.explain.plan` has it; with `analyze` also what
         its last epochs took."""
         document = self._read_steadily(lambda: explain_view(self._store, self._record()))
-        return with_analysis(document, self.plan, self.analyze()) if analyze else document
+        return with_analysis(document, self._record().plan, self.analyze()) if analyze else document
 
     def analyze(self) -> Analysis | None:
         """The work that the last epochs took, by operator and shard; None if it is not loaded."""

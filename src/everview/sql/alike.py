@@ -38,7 +38,7 @@ from everview.named import NamedView, stored, value_of
 from everview.parsing import Statement
 from everview.plan.cost import estimated
 from everview.plan.expressions import is_sure
-from everview.plan.nodes import Join, Node
+from everview.plan.nodes import Join, Node, TopK
 from everview.plan.nodes.base import INCREMENTAL
 from everview.plan.rules.add_up_cells_for_members import members_of
 from everview.results.result import Result
@@ -141,15 +141,19 @@ class _Families:
         if lift.tokens not in self._families:
             self._families[lift.tokens] = self._known(lift) or self._new(creation, lift, exists)
         family = self._families[lift.tokens]
-        if family is None or (named is not None and named.family != family.name):
+        if (
+            family is None
+            or family.status == STOPPED
+            or (named is not None and named.family != family.name)
+        ):
             return None
         return _Member(creation, lift.values, family)
 
     def _known(self, lift: Lifted) -> ViewRecord | None:
-        """The family of such views, if there is one and it did not fail."""
+        """The family of such views, if there is one."""
         for view in self._context.store.catalog.all(VIEWS).values():
             if view.like is not None and view.like.tokens == lift.tokens:
-                return None if view.status == STOPPED else view
+                return view
         return None
 
     def _new(self, creation: CreateView, lift: Lifted, exists: bool) -> ViewRecord | None:
@@ -220,7 +224,13 @@ def _check_same(family: ViewRecord, own: ViewRecord, lift: Lifted) -> None:
         raise _Apart
     for node in family.plan.walk():
         compares_all = isinstance(node, Join) and not node.left_keys
-        if compares_all or node.maintenance() != INCREMENTAL or not _is_sure(node, family, lift):
+        may_tie = isinstance(node, TopK)
+        if (
+            compares_all
+            or may_tie
+            or node.maintenance() != INCREMENTAL
+            or not _is_sure(node, family, lift)
+        ):
             raise _Apart
 
 

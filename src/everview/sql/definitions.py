@@ -117,7 +117,9 @@ def show(context: Context, statement: Statement) -> Result:
         raise UnsupportedSql("SHOW takes TABLES [LIKE 'pattern'], or VIEWS")
     parts = (match["pattern"] or "*").split("*")
     pattern = re.compile(".*".join(map(re.escape, parts)), re.IGNORECASE)
-    names = [name for name in context.tables() if pattern.fullmatch(name)]
+    hidden = context.store.catalog.hidden_tables()
+    tables = [name for name in context.tables() if name not in hidden]
+    names = [name for name in tables if pattern.fullmatch(name)]
     return Result(pa.table({"table": pa.array(names, pa.string())}))
 
 
