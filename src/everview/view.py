@@ -144,8 +144,10 @@ class View:
 
     @property
     def parameter_schema(self) -> TableSchema:
-        """The parameters as the columns of a key."""
+        """The parameters as the columns of a key. Raises `UnsupportedSql` if there are none."""
         record = self._record()
+        if not record.parameters:
+            raise self._no_members()
         columns = [record.plan.column(name) for name in record.parameters]
         return ViewKey(self.name, tuple(columns), record.parameters)
 
