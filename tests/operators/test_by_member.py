@@ -251,14 +251,14 @@ def test_a_member_that_misses_the_changes_of_its_step_is_found(
     maintain: Maintain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cells are changed before members that come read them."""
-    change = by_member.Bagged.change
+    add = by_member.Cells.add
     late: list[Any] = []
 
-    def changed_later(self: Any, state: Any) -> None:
+    def added_later(self: Any, numbers: Any, state: Any) -> None:
         for before in late:
-            change(before, state)
-        late[:] = [self]
+            add(self, before, state)
+        late[:] = [numbers]
 
-    monkeypatch.setattr(by_member.Bagged, "change", changed_later)
+    monkeypatch.setattr(by_member.Cells, "add", added_later)
     with pytest.raises((AssertionError, Damaged)):
         check(maintain, node_of("INT", BOUNDS[4], ("g",)), HELD, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,21 @@ from everview.operators.aggregate import AggregateOperator
 from everview.operators.bags import Bagged, BagRows, bagged, whole
 from everview.operators.base import Operator
 from everview.operators.boxes import Boxes, Points, ranked, sums_in_boxes
+from everview.operators.cells import Cells
 from everview.plan.nodes import Aggregate, Bound, ByMember, Constant
 from everview.plan.nodes.members import ROWS
+from everview.schema import has_floats
 from everview.state import State
 
-_CELLS, _MEMBERS = b"cells", b"members"
+_MEMBERS = b"members"
+_FEW_MEMBERS = 8  # whose cells are looked for one by one
+_COMPARE = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 
 
 class ByMemberOperator(Operator):
@@ -30,17 +41,20 @@ class ByMemberOperator(Operator):
     cells is added up for all members together.
 
     Law:   sum of outputs == for each member the aggregate of the cells that satisfy its bounds.
-    State: a bag of the cells; the members, in one value; (member, group) -> counts and exact sums.
-    Cost:  one write for each changed cell; one read and one write for each member and group that a
-           changed cell concerns. Members that come or go read all cells, once for all of them, and
-           write all members.
+    State: the cells, in blocks; the members, in one value; (member, group) -> counts and sums.
+    Cost:  a few writes for each changed cell; one read and one write for each member and group
+           that a changed cell concerns. Members that come or go read the chunks of cells that
+           they may have, once for all of them, and write all members.
     """
 
     kind = ByMember.kind
 
     def __init__(self, node: ByMember) -> None:
         self._node = node
-        self._cells = BagRows(node.cells.columns)
+        values = {one.column: node.cells.column(one.column) for one in node.sums}
+        own_keys = [column for column in node.cells.columns if column.name not in values]
+        (rows,) = (one.column for one in node.sums if one.state == ROWS)
+        self._cells = Cells(own_keys, list(values.values()), rows, _compared_in_all(node))
         self._members = BagRows(node.members.columns)
         self._groups = GroupCodec([node.cells.column(name) for name in node.groups])
         keys = node.columns[: len(node.by) + len(node.groups)]
@@ -51,19 +65,19 @@ class ByMemberOperator(Operator):
         self._output = pa.schema([pa.field(c.name, c.type) for c in node.columns])
 
     def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
-        cells = _changed(inputs[0], self._cells)
-        cells.change(state)
+        numbers = self._cells.numbers_of(inputs[0])
+        self._cells.add(numbers, state)
         before, moved, stays = self._move(inputs[1], state)
         parts, exists = [], []
-        if len(cells.weights) and before.num_rows:
-            part, places = self._added_up(cells.rows, cells.weights, before)
+        if len(numbers) and before.num_rows:
+            part, places = self._added_up(numbers, before)
             parts.append(part)
             exists.append(stays[places])
         if len(moved.weights):
-            _, bodies, _ = state.get_bags([_CELLS])
-            rows = self._cells.decode(bodies)
-            weights = np.ones(rows.num_rows, np.int64)
-            part, places = self._added_up(rows, weights, moved.rows, moved.weights)
+            cells = self._cells.read(state, partial(self._may_have, moved.rows))
+            if len(moved.rows) <= _FEW_MEMBERS:
+                cells = self._had_by(cells, moved.rows)
+            part, places = self._added_up(cells, moved.rows, moved.weights)
             parts.append(part)
             exists.append((moved.weights > 0)[places])
         if not sum(map(len, exists)):
@@ -90,16 +104,15 @@ class ByMemberOperator(Operator):
     def _added_up(
         self,
         cells: pa.Table,
-        weights: np.ndarray,
         members: pa.Table,
         signs: np.ndarray | None = None,
     ) -> tuple[pa.Table, np.ndarray]:
-        """The sums of cells times weights for each member and group, as the aggregate takes them,
-        and the place of each sum's member. With `signs`, those of a member are multiplied by its
-        sign, and each member has a sum even over nothing if it has a row for that."""
+        """The sums of cells for each member and group, as the aggregate takes them, and the place
+        of each sum's member. With `signs`, those of a member are multiplied by its sign, and each
+        member has a sum even over nothing if it has a row for that."""
         numbers, first = self._numbered(cells)
         of_cells = [
-            sums.whole_numbers(_without_nulls(whole(cells[self._column_of(source)]))) * weights
+            sums.whole_numbers(whole(cells[self._column_of(source)]))
             for source in self._totals.sources.values()
         ]
         chosen, groups, values = [], [], [list[np.ndarray]() for _ in of_cells]
@@ -125,6 +138,36 @@ class ByMemberOperator(Operator):
             arrays.append(sums.from_whole_numbers(totals, self._type_of(source)))
         names = [*self._node.by, *self._node.groups, *self._totals.sources]
         return pa.table(arrays, names), which
+
+    def _may_have(
+        self, members: pa.Table, column: str, least: pa.Array, greatest: pa.Array
+    ) -> np.ndarray:
+        """Which chunks, with these ends of their values, may have cells of some members."""
+        may_have = np.zeros(len(least), np.bool_)
+        for box in range(len(self._node.signs)):
+            bounds = [bound for bound in self._node.bounds_of(box) if bound.column == column]
+            arrays = [least, greatest, *(whole(members[bound.member]) for bound in bounds)]
+            first, last, *ranks = ranked(arrays)
+            low, high = _interval(bounds, ranks, sum(map(len, arrays)))
+            low, high = low[low < high], high[low < high]
+            for start, stop in np.unique(np.stack([low, high], axis=1), axis=0):
+                may_have |= (first >= 0) & (first < stop) & (last >= start)
+        return may_have
+
+    def _had_by(self, cells: pa.Table, members: pa.Table) -> pa.Table:
+        """The cells that some members have, and perhaps others."""
+        had = np.zeros(len(cells), np.bool_)
+        for member in members.to_pylist():
+            for box in range(len(self._node.signs)):
+                inside = np.ones(len(cells), np.bool_)
+                for bound in self._node.bounds_of(box):
+                    column = cells[bound.column]
+                    if not has_floats(column.type):
+                        value = pa.scalar(member[bound.member], column.type)
+                        true = _COMPARE[bound.comparison](column, value).fill_null(False)
+                        inside &= true.to_numpy()
+                had |= inside
+        return cells.filter(pa.array(had))
 
     def _type_of(self, source: tuple[str | None, str]) -> pa.DataType:
         return self._node.cells.column(self._column_of(source)).type
@@ -166,11 +209,17 @@ class ByMemberOperator(Operator):
         return (points if known.all() else points.take(known)), Boxes(lows, highs)
 
 
+def _compared_in_all(node: ByMember) -> list[str]:
+    """The columns of cells that every box compares."""
+    of_each = [{bound.column for bound in node.bounds_of(box)} for box in range(len(node.signs))]
+    return sorted(set.intersection(*of_each))
+
+
 def _changed(delta: pa.Table, rows: BagRows) -> Bagged:
-    """A delta, added up."""
-    keys = pa.repeat(pa.scalar(_CELLS, pa.binary()), delta.num_rows)
+    """The members that come and go."""
+    keys = pa.repeat(pa.scalar(_MEMBERS, pa.binary()), delta.num_rows)
     changed = bagged(delta, keys, rows.encode(delta))
-    assert np.all(np.abs(changed.weights) == 1), "cells and members are there once"
+    assert np.all(np.abs(changed.weights) == 1), "members are there once"
     return changed
 
 
@@ -188,8 +237,3 @@ def _interval(
             high = np.minimum(high, rank + (bound.comparison != "<"))
         high[rank < 0] = 0
     return low, np.maximum(low, high)
-
-
-def _without_nulls(column: pa.Array) -> pa.Array:
-    """Sums over no values are NULL, and add nothing."""
-    return column.fill_null(sums.zero(column.type)) if column.null_count else column
