@@ -188,6 +188,9 @@ def test_a_view_is_replaced_when_its_new_rows_are_there(spends: ev.Database) -> 
     assert rows(db.view("v3")) == [(17, 6), (18, 7)]
     db.maintain()
     assert rows(db.view("v3")) == [(18, 7)]
+    db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW v3 AS {QUERY.format('2026-02-04')}")
+    db.sql("CREATE OR REPLACE MATERIALIZED VIEW v3 AS SELECT customer FROM orders")
+    db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW v3 AS {QUERY.format('2026-02-05')}")
     db.sql("CREATE OR REPLACE MATERIALIZED VIEW v3 AS SELECT id FROM orders")
     assert rows(db.view("v3")) == [(18, 7)]
     db.maintain()
@@ -227,14 +230,13 @@ def test_a_view_with_the_values_of_another_that_is_dropped_stays(spends: ev.Data
         "SELECT sum(amount / customer) AS s FROM orders WHERE day >= DATE '2026-01-1{}'",
         "SELECT region, sum(amount) / count(id) AS s FROM orders WHERE id > {} GROUP BY region",
         "SELECT sum(CAST(region AS INT)) AS s FROM orders WHERE id > {}",
-        "SELECT min(amount) AS m FROM orders WHERE id > {}",
-        "SELECT id FROM orders WHERE amount > {}",
+        "SELECT id FROM orders WHERE amount <> {}",
         "SELECT id, rank() OVER (ORDER BY id) AS r FROM orders WHERE customer = {}",
         "SELECT id FROM orders WHERE customer = {} ORDER BY amount LIMIT 2",
         "SELECT first(id) AS f FROM orders WHERE customer = {}",
         "SELECT count(*) AS n FROM orders WHERE day >= 'x{}'",
     ],
-    ids=["division", "division of sums", "cast", "least", "comparison", "window", "limit", "open",
+    ids=["division", "division of sums", "cast", "no interval", "window", "limit", "open",
          "text that is no day"],
 )  # fmt: skip
 def test_what_might_fail_for_others_or_suits_few_stays_apart(db: ev.Database, query: str) -> None:

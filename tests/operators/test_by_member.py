@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everview.errors import Damaged
-from everview.operators import boxes, by_member
+from everview.operators import boxes, by_member, members
 from everview.plan.nodes import Bound, ByMember, Call, CellSum, Source
 from everview.plan.nodes.members import ROWS
 from everview.schema import Column, arrow_type
@@ -220,10 +220,10 @@ def one_cell_for_two(points: Any, places: Any) -> Any:
     return WITHIN(points, places)
 
 
-INTERVAL, RANKED, WITHIN = by_member._interval, by_member.ranked, boxes._within
+INTERVAL, RANKED, WITHIN = members._interval, members.ranked, boxes._within
 PLANTED = {
-    "an open end is closed": (by_member, "_interval", closed),
-    "NULL is the first value": (by_member, "ranked", null_as_a_value),
+    "an open end is closed": (members, "_interval", closed),
+    "NULL is the first value": (members, "ranked", null_as_a_value),
     "two values share a cell": (boxes, "_within", one_cell_for_two),
 }
 ROWS_OF_ALL = [

@@ -7,31 +7,21 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from everview.codec.groups import GroupCodec
-from everview.codec.streams import from_stream, to_stream
 from everview.delta import weighted
 from everview.functions.arithmetic import sums
 from everview.operators.aggregate import AggregateOperator
-from everview.operators.bags import Bagged, BagRows, bagged, whole
+from everview.operators.bags import whole
 from everview.operators.base import Operator
-from everview.operators.boxes import Boxes, Points, ranked, sums_in_boxes
+from everview.operators.boxes import Boxes, Points, sums_in_boxes
 from everview.operators.cells import Cells
-from everview.plan.nodes import Aggregate, Bound, ByMember, Constant
+from everview.operators.members import StoredMembers, had_by, intervals, may_have
+from everview.plan.nodes import Aggregate, ByMember, Constant
 from everview.plan.nodes.members import ROWS
-from everview.schema import has_floats
 from everview.state import State
 
-_MEMBERS = b"members"
 _FEW_MEMBERS = 8  # whose cells are looked for one by one
-_COMPARE = {
-    "=": pc.equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 class ByMemberOperator(Operator):
@@ -55,7 +45,7 @@ class ByMemberOperator(Operator):
         own_keys = [column for column in node.cells.columns if column.name not in values]
         (rows,) = (one.column for one in node.sums if one.state == ROWS)
         self._cells = Cells(own_keys, list(values.values()), rows, _compared_in_all(node))
-        self._members = BagRows(node.members.columns)
+        self._members = StoredMembers(node.members.columns)
         self._groups = GroupCodec([node.cells.column(name) for name in node.groups])
         keys = node.columns[: len(node.by) + len(node.groups)]
         below = Constant((*keys, *node.arguments), ())
@@ -67,12 +57,12 @@ class ByMemberOperator(Operator):
     def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
         numbers = self._cells.numbers_of(inputs[0])
         self._cells.add(numbers, state)
-        before, moved, stays = self._move(inputs[1], state)
+        moved = self._members.move(inputs[1], state)
         parts, exists = [], []
-        if len(numbers) and before.num_rows:
-            part, places = self._added_up(numbers, before)
+        if len(numbers) and moved.before.num_rows:
+            part, places = self._added_up(numbers, moved.before)
             parts.append(part)
-            exists.append(stays[places])
+            exists.append(moved.stays[places])
         if len(moved.weights):
             cells = self._cells.read(state, partial(self._may_have, moved.rows))
             if len(moved.rows) <= _FEW_MEMBERS:
@@ -84,22 +74,6 @@ class ByMemberOperator(Operator):
             return weighted(self._output.empty_table(), 0)
         has_row = np.concatenate(exists) if self._node.each else None
         return self._totals.add(pa.concat_tables(parts), state, has_row)
-
-    def _move(self, delta: pa.Table, state: State) -> tuple[pa.Table, Bagged, np.ndarray]:
-        """The members before, those that come and go, and which of those before stay."""
-        (stored,) = state.get_many([_MEMBERS])
-        before = from_stream(stored) if stored else self._members.schema.empty_table()
-        moved = _changed(delta, self._members)
-        stays = np.ones(before.num_rows, np.bool_)
-        if len(moved.weights):
-            came = moved.weights > 0
-            gone = moved.bodies.filter(pa.array(~came))
-            bodies = self._members.encode(before)
-            stays = ~pc.is_in(bodies, gone).to_numpy(zero_copy_only=False)
-            new = moved.rows.filter(pa.array(came)).select(before.column_names)
-            members = pa.concat_tables([before.filter(pa.array(stays)), new.cast(before.schema)])
-            state.put_many([_MEMBERS], [to_stream(members) if members.num_rows else b""])
-        return before, moved, stays
 
     def _added_up(
         self,
@@ -143,30 +117,21 @@ class ByMemberOperator(Operator):
         self, members: pa.Table, column: str, least: pa.Array, greatest: pa.Array
     ) -> np.ndarray:
         """Which chunks, with these ends of their values, may have cells of some members."""
-        may_have = np.zeros(len(least), np.bool_)
-        for box in range(len(self._node.signs)):
-            bounds = [bound for bound in self._node.bounds_of(box) if bound.column == column]
-            arrays = [least, greatest, *(whole(members[bound.member]) for bound in bounds)]
-            first, last, *ranks = ranked(arrays)
-            low, high = _interval(bounds, ranks, sum(map(len, arrays)))
-            low, high = low[low < high], high[low < high]
-            for start, stop in np.unique(np.stack([low, high], axis=1), axis=0):
-                may_have |= (first >= 0) & (first < stop) & (last >= start)
-        return may_have
+        of_each = [
+            [bound for bound in self._node.bounds_of(box) if bound.column == column]
+            for box in range(len(self._node.signs))
+        ]
+        found = np.zeros(len(least), np.bool_)
+        for bounds in of_each:
+            found |= may_have(least, greatest, members, bounds)
+        return found
 
     def _had_by(self, cells: pa.Table, members: pa.Table) -> pa.Table:
         """The cells that some members have, and perhaps others."""
         had = np.zeros(len(cells), np.bool_)
         for member in members.to_pylist():
             for box in range(len(self._node.signs)):
-                inside = np.ones(len(cells), np.bool_)
-                for bound in self._node.bounds_of(box):
-                    column = cells[bound.column]
-                    if not has_floats(column.type):
-                        value = pa.scalar(member[bound.member], column.type)
-                        true = _COMPARE[bound.comparison](column, value).fill_null(False)
-                        inside &= true.to_numpy()
-                had |= inside
+                had |= had_by(cells, member, self._node.bounds_of(box))
         return cells.filter(pa.array(had))
 
     def _type_of(self, source: tuple[str | None, str]) -> pa.DataType:
@@ -194,46 +159,13 @@ class ByMemberOperator(Operator):
     ) -> tuple[Points, Boxes]:
         """Cells as points, and the boxes of members. A cell with a NULL that is compared is in
         none."""
-        of_box = self._node.bounds_of(box)
-        coordinates, lows, highs = [], [], []
-        for name in dict.fromkeys(bound.column for bound in of_box):
-            bounds = [bound for bound in of_box if bound.column == name]
-            columns = [whole(cells[name]), *(whole(members[bound.member]) for bound in bounds)]
-            places, *ranks = ranked(columns)
-            low, high = _interval(bounds, ranks, sum(map(len, columns)))
-            coordinates.append(places)
-            lows.append(low)
-            highs.append(high)
+        coordinates, boxes = intervals(cells, members, self._node.bounds_of(box))
         points = Points(coordinates, numbers, values)
         known = np.all([places >= 0 for places in coordinates], axis=0)
-        return (points if known.all() else points.take(known)), Boxes(lows, highs)
+        return (points if known.all() else points.take(known)), boxes
 
 
 def _compared_in_all(node: ByMember) -> list[str]:
     """The columns of cells that every box compares."""
     of_each = [{bound.column for bound in node.bounds_of(box)} for box in range(len(node.signs))]
     return sorted(set.intersection(*of_each))
-
-
-def _changed(delta: pa.Table, rows: BagRows) -> Bagged:
-    """The members that come and go."""
-    keys = pa.repeat(pa.scalar(_MEMBERS, pa.binary()), delta.num_rows)
-    changed = bagged(delta, keys, rows.encode(delta))
-    assert np.all(np.abs(changed.weights) == 1), "members are there once"
-    return changed
-
-
-def _interval(
-    bounds: Sequence[Bound], ranks: Sequence[np.ndarray], most: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The places that satisfy all bounds on a column, from the first to before the last, for each
-    member. A bound that is NULL is satisfied by none."""
-    low = np.zeros(len(ranks[0]), np.int64)
-    high = np.full(len(ranks[0]), most, np.int64)
-    for bound, rank in zip(bounds, ranks, strict=True):
-        if bound.comparison in ("=", ">", ">="):
-            low = np.maximum(low, rank + (bound.comparison == ">"))
-        if bound.comparison in ("=", "<", "<="):
-            high = np.minimum(high, rank + (bound.comparison != "<"))
-        high[rank < 0] = 0
-    return low, np.maximum(low, high)

@@ -57,12 +57,18 @@ class _Header:
 
 class Cells:
     """Cells of `keys` with the numbers `values`; `rows` is the one that counts rows. Blocks are in
-    the order of one of the columns `ordered`, if there are any."""
+    the order of one of the columns `ordered`, if there are any. Cells are one if `encode` gives the
+    same bytes for their keys, by default if they are equal."""
 
     def __init__(
-        self, keys: Sequence[Column], values: Sequence[Column], rows: str, ordered: Sequence[str]
+        self,
+        keys: Sequence[Column],
+        values: Sequence[Column],
+        rows: str,
+        ordered: Sequence[str],
+        encode: Callable[[pa.Table], pa.BinaryArray] | None = None,
     ) -> None:
-        self._codec = GroupCodec(keys)
+        self._encode = encode or GroupCodec(keys).encode
         self._keys = [column.name for column in keys]
         self._values = [column.name for column in values]
         self._rows = rows
@@ -78,7 +84,17 @@ class Cells:
             column = whole(delta[name])
             column = column.fill_null(sums.zero(column.type)) if column.null_count else column
             arrays.append(column if only_new else _times(column, weights))
+        return self._each_once(pa.Table.from_arrays(arrays, schema=self._schema), only_new)
+
+    def counts_of(self, delta: pa.Table) -> pa.Table:
+        """A delta of rows as numbers: the rows are the keys, and what is added is their count."""
+        weights = weights_of(delta)
+        arrays = [*(whole(delta[name]) for name in self._keys), pa.array(weights)]
         numbers = pa.Table.from_arrays(arrays, schema=self._schema)
+        return self._each_once(numbers, bool(np.all(weights > 0)))
+
+    def _each_once(self, numbers: pa.Table, only_new: bool) -> pa.Table:
+        """Numbers added up, unless most are cells that were not there: there are many in a load."""
         return numbers if only_new else self._added_up(numbers)
 
     def add(self, numbers: pa.Table, state: State) -> None:
@@ -115,7 +131,7 @@ class Cells:
 
     def _added_up(self, numbers: pa.Table) -> pa.Table:
         """Each cell once, and none whose numbers are all 0."""
-        keys = self._codec.encode(numbers).dictionary_encode()
+        keys = self._encode(numbers).dictionary_encode()
         ids, count = keys.indices.to_numpy().astype(np.int64), len(keys.dictionary)
         if count == len(numbers):
             return numbers

@@ -38,9 +38,9 @@ from everview.named import NamedView, stored, value_of
 from everview.parsing import Statement
 from everview.plan.cost import estimated
 from everview.plan.expressions import is_sure
+from everview.plan.members import members_of
 from everview.plan.nodes import Join, Node, TopK
 from everview.plan.nodes.base import INCREMENTAL
-from everview.plan.rules.add_up_cells_for_members import members_of
 from everview.results.result import Result
 from everview.schema import TableSchema
 from everview.sql.context import Context
@@ -134,12 +134,12 @@ class _Families:
         lift = _lifted(creation)
         if lift is None:
             return None
-        exists = is_view(self._context, creation.name)
-        named = self._context.store.catalog.get(NAMED[creation.name])
-        if exists and not (creation.replaces and named is not None):
+        catalog = self._context.store.catalog
+        named = catalog.get(NAMED[creation.name])
+        if catalog.get(VIEWS[creation.name]) or (named and not creation.replaces):
             return None
         if lift.tokens not in self._families:
-            self._families[lift.tokens] = self._known(lift) or self._new(creation, lift, exists)
+            self._families[lift.tokens] = self._known(lift) or self._new(creation, lift)
         family = self._families[lift.tokens]
         if (
             family is None
@@ -156,13 +156,13 @@ class _Families:
                 return view
         return None
 
-    def _new(self, creation: CreateView, lift: Lifted, exists: bool) -> ViewRecord | None:
+    def _new(self, creation: CreateView, lift: Lifted) -> ViewRecord | None:
         """A family for such views; None if they are better maintained apart. That is asked for the
         second, the fourth, the eighth view, and so on."""
         new = self._alike[lift.tokens]
         number = len(new) + self._others(lift)
         is_asked = len(new) > 1 or number & (number - 1) == 0
-        if exists or number < 2 or not is_asked:
+        if number < 2 or not is_asked:
             return None
         own = define(self._context, creation)
         if own.is_open or own.views or not own.tables:
@@ -292,7 +292,10 @@ def _written(context: Context, members: Sequence[_Member]) -> Iterator[Result]:
             if is_view(context, member.creation.name) and not member.creation.replaces:
                 yield from _written(context, members[:place])
                 raise exists_already(member.creation.name)
-        if any(catalog.get(VIEWS[member.family.name]) is None for member in members):
+        is_family = [catalog.get(VIEWS[member.family.name]) is not None for member in members]
+        if not all(is_family) or any(
+            catalog.get(VIEWS[member.creation.name]) for member in members
+        ):
             yield from (create(context, member.creation) for member in members)
             return
     for member in members:

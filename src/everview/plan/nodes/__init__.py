@@ -3,7 +3,7 @@
 from everview.plan.nodes.aggregates import Aggregate, Call
 from everview.plan.nodes.base import Constant, Node, node_of
 from everview.plan.nodes.joins import Join
-from everview.plan.nodes.members import Bound, ByMember, CellSum
+from everview.plan.nodes.members import Bound, ByMember, CellSum, Matches
 from everview.plan.nodes.orders import Order, Threshold, TopK
 from everview.plan.nodes.rows import Filter, Generate, Project, Union
 from everview.plan.nodes.sources import Refresh, Source
@@ -19,6 +19,7 @@ __all__ = [
     "Filter",
     "Generate",
     "Join",
+    "Matches",
     "Node",
     "Order",
     "Project",

@@ -1,4 +1,4 @@
-"""Aggregates of many members of a family at once."""
+"""Rows of many members of a family at once, and aggregates of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from everview.plan.nodes.aggregates import Call
-from everview.plan.nodes.base import Key, KeyOfTable, Node, part
-from everview.plan.placing import Distribution, keyed
-from everview.plan.sizes import Flow, Rows, RowsOf, StateItems
+from everview.plan.nodes.base import Key, KeyOfTable, Node, part, renamed
+from everview.plan.placing import Distribution, as_it_lies, keyed
+from everview.plan.sizes import GUESS, Flow, Rows, RowsOf, StateItems
 from everview.plan.statistics import touched
 from everview.schema import Column
 
@@ -105,3 +105,51 @@ class ByMember(Node):
         hit += touched(members.changes, rows)
         rows_in = cells.rows + members.rows
         return Flow(2 * hit, hit, rows_in, hit + cells.changes, hit + rows_in)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Matches(Node):
+    """Rows with the members that have them: those for which all bounds hold. It has the columns of
+    the rows, then those of the members."""
+
+    kind = "matches"
+    is_operator = True
+    rows: Node
+    members: Node
+    bounds: tuple[Bound, ...]
+
+    def label(self) -> str:
+        return f"rows of each member where {' AND '.join(map(str, self.bounds))}"
+
+    def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
+        of_rows, of_members = keys
+        names = self.names()[len(self.rows.columns) :]
+        key = renamed(of_members, dict(zip(self.members.names(), names, strict=True)))
+        return None if of_rows is None or key is None else (*of_rows, *key)
+
+    def only_grows(self) -> bool:
+        return True
+
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        return as_it_lies(self.rows.columns, distributions[0]), None
+
+    def expected_rows(self, below: Sequence[Rows]) -> float:
+        rows, members = below
+        share = 1.0
+        for bound in self.bounds:
+            share *= 1 / rows.distinct([bound.column]) if bound.comparison == "=" else GUESS
+        return rows.rows * members.rows * share
+
+    def state_items(self) -> Iterator[StateItems]:
+        yield StateItems(self.rows, (), tuple(self.rows.names()))
+        yield StateItems(self.members, (), tuple(self.members.names()), copied=True)
+
+    def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
+        """A row that changes is given to its members; a member that comes looks at all rows."""
+        rows, members = below
+        of_rows, of_members, out = rows_of(self.rows), rows_of(self.members), rows_of(self).rows
+        of_row = rows.times(out / max(of_rows.rows, 1.0))
+        output = of_row.with_rows_of(members.times(out / max(of_members.rows, 1.0)))
+        reads = of_rows.rows if members.rows else 0.0
+        rows_in = rows.rows + shards * members.rows
+        return Flow(output.rows, output.changes, rows_in, reads, rows_in)

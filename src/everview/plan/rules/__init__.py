@@ -13,6 +13,7 @@ from everview.plan.rules.drop_unused_left_joins import drop_unused_left_joins
 from everview.plan.rules.fold_what_is_empty import fold_what_is_empty
 from everview.plan.rules.keep_less_of_growing_inputs import keep_less_of_growing_inputs
 from everview.plan.rules.keep_needed_columns import keep_needed_columns
+from everview.plan.rules.match_rows_with_members import match_rows_with_members
 from everview.plan.rules.order_joins import order_joins
 from everview.plan.rules.project_groups_of_one_row import project_groups_of_one_row
 from everview.plan.rules.push_conditions_to_sources import push_conditions_to_sources
@@ -29,6 +30,7 @@ RULES = (
     add_up_cells_for_values_of_members,
     drop_joins_with_members,
     keep_needed_columns,
+    match_rows_with_members,
     order_joins,
     replicate_small_side,
     keep_less_of_growing_inputs,

@@ -10,7 +10,7 @@ not fail for rows that no member has.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,23 +18,18 @@ import pyarrow as pa
 
 from everview.functions.count import COUNT
 from everview.functions.sum import SUM
-from everview.plan.boxes import FORMS, boxes
+from everview.plan.boxes import boxes
 from everview.plan.expressions import (
     Apply,
-    Either,
     Ref,
     Tree,
     all_of,
-    boolean,
     column_of,
-    columns_of,
     conjuncts,
-    is_sure,
-    operation,
-    readable,
     substituted,
 )
 from everview.plan.facts import Facts
+from everview.plan.members import Columns, Comparison, Sides, members_of
 from everview.plan.nodes import (
     Aggregate,
     Bound,
@@ -45,10 +40,9 @@ from everview.plan.nodes import (
     Join,
     Node,
     Project,
-    Source,
 )
 from everview.plan.nodes.members import ROWS
-from everview.schema import Column, arrow_type, is_nested
+from everview.schema import Column
 
 _ALLOWED = {"=": {0}, "<": {-1}, "<=": {-1, 0}, ">": {1}, ">=": {0, 1}}
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -75,66 +69,6 @@ def _adds_up(call: Call) -> bool:
     )
 
 
-def members_of(node: Node, table: str) -> Mapping[str, str] | None:
-    """For each column of a node the one of the members, if its rows are those of their table."""
-    if isinstance(node, Source) and node.table == table and not node.where:
-        return dict(zip(node.names(), node.read, strict=True))
-    if not isinstance(node, Project) or (below := members_of(node.input, table)) is None:
-        return None
-    names = [column_of(tree) for tree in node.expressions]
-    if not all(name in below for name in names):
-        return None
-    return {new: below[name] for new, name in zip(node.names(), names, strict=True) if name}
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """A condition that compares an expression of rows with one of members, both of a type."""
-
-    row: Tree
-    sign: str
-    member: Tree
-    type: pa.DataType
-
-    def __str__(self) -> str:
-        return f"{readable(self.row)} {self.sign} {readable(self.member)}"
-
-    def excludes(self, other: _Comparison) -> bool:
-        """Whether no row satisfies both."""
-        is_same_pair = (self.row, self.member) == (other.row, other.member)
-        return is_same_pair and not _ALLOWED[self.sign] & _ALLOWED[other.sign]
-
-
-class _Columns:
-    """The columns of a projection: under a name one expression, and each under one name."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self.columns: list[Column] = []
-        self.trees: list[Tree] = []
-        self._taken = set(taken)
-
-    def add(self, column: Column, tree: Tree) -> None:
-        self.columns.append(column)
-        self.trees.append(tree)
-
-    def named(self, word: str, type_: pa.DataType, tree: Tree) -> str:
-        """The name under which the columns have an expression; it comes to them if they lack it."""
-        for column, known in zip(self.columns, self.trees, strict=True):
-            if known == tree and column.type == type_:
-                return column.name
-        name, number = column_of(tree) or word, 0
-        while name in self._taken or any(column.name == name for column in self.columns):
-            name, number = f"{word}_{number}", number + 1
-        self.add(Column(name, type_), tree)
-        return name
-
-    def over(self, node: Node, names: Mapping[str, str]) -> Project:
-        """The projection of a node, whose columns the expressions know by other names."""
-        below: dict[str, Tree] = {name: Ref(old) for name, old in names.items()}
-        trees = tuple(substituted(tree, below) for tree in self.trees)
-        return Project(tuple(self.columns), node, trees)
-
-
 @dataclass(frozen=True)
 class JoinedMembers:
     """An aggregate over the join of members with rows; its trees and conditions are over the
@@ -143,10 +77,7 @@ class JoinedMembers:
     aggregate: Aggregate
     trees: Mapping[str, Tree]  # of the columns of the aggregate's input
     conditions: Sequence[Tree]
-    members: Node
-    rows: Node
-    of_members: Mapping[str, str]  # columns of the join: their names in the members
-    of_rows: Mapping[str, str]
+    sides: Sides
 
     @classmethod
     def below(
@@ -166,91 +97,46 @@ class JoinedMembers:
             node = node.input
         if not isinstance(node, Join) or node.how != "inner":
             return None
-        left = {name: name for name in node.left.names()}
-        right = {name: old for old, name in node.right_names().items()}
-        new_names = {old: name for name, old in right.items()}
+        new_names = node.right_names()
         for one, other, safe in zip(node.left_keys, node.right_keys, node.null_safe, strict=True):
             form = "({0} <=> {1})" if safe else "({0} = {1})"
             conditions.append(Apply(form, (Ref(one), Ref(new_names[other]))))
-        if is_of_members(node.left):
-            return cls(aggregate, trees, conditions, node.left, node.right, left, right)
-        if is_of_members(node.right):
-            return cls(aggregate, trees, conditions, node.right, node.left, right, left)
-        return None
+        if not (is_of_members(node.left) or is_of_members(node.right)):
+            return None
+        return cls(aggregate, trees, conditions, Sides.of(node, is_of_members(node.left)))
 
     def by_member(self) -> Node | None:
         """The same rows from cells; None if that can't be, or is no better."""
-        aggregate = self.aggregate
-        by = [name for name in aggregate.groups if self._is_of(self.trees[name], self.of_members)]
+        aggregate, sides = self.aggregate, self.sides
+        by = [name for name in aggregate.groups if sides.is_of_members(self.trees[name])]
         groups = [name for name in aggregate.groups if name not in by]
         arguments = list(dict.fromkeys(c.argument for c in aggregate.calls if c.argument))
-        others = [tree for tree in self.conditions if self._is_of(tree, self.of_rows)]
+        others = [tree for tree in self.conditions if sides.is_of_rows(tree)]
         compared = [tree for tree in self.conditions if tree not in others]
         of_rows = [*others, *(self.trees[name] for name in (*groups, *arguments))]
-        is_by_member = {column_of(self.trees[name]) for name in by} == set(self.of_members)
-        if not is_by_member or not all(self._is_of(tree, self.of_rows) for tree in of_rows):
+        is_by_member = {column_of(self.trees[name]) for name in by} == set(sides.of_members)
+        if not is_by_member or not all(map(sides.is_of_rows, of_rows)):
             return None
         if not all(_adds_up(call) and _is_exact(aggregate, call) for call in aggregate.calls):
             return None
-        found = boxes(compared, self._compared)
+        found = boxes(compared, sides.compared)
         if not found or (all(one.sign == "=" for one in found[0][1]) and len(found) == 1):
             return None  # a join by equal values finds the members of a row at once
         of_cells = [one.row for _, box in found for one in box] + of_rows[len(others) :]
-        if not all(map(self._is_sure, of_cells)):
+        if not all(map(sides.is_sure, of_cells)):
             return None  # it would be computed for rows that no member has, too
         return self._built(by, groups, arguments, found, others)
-
-    def _is_sure(self, tree: Tree) -> bool:
-        """Whether an expression of rows has a value for each of them."""
-        columns = {name: self.rows.column(old) for name, old in self.of_rows.items()}
-        texts = [name for name, column in columns.items() if pa.types.is_string(column.type)]
-        return is_sure(tree, texts)
-
-    def _is_of(self, tree: Tree, columns: Mapping[str, str]) -> bool:
-        return columns_of(tree) <= set(columns)
-
-    def _compared(self, tree: Tree) -> _Comparison | None:
-        """A condition as a comparison of rows with members, if it is one. Conditions of either
-        alone are compared with TRUE."""
-        if self._is_of(tree, self.of_rows):
-            return _Comparison(tree, "=", boolean(True), pa.bool_())
-        if self._is_of(tree, self.of_members):
-            return _Comparison(boolean(True), "=", tree, pa.bool_())
-        sign = FORMS.get(operation(tree))
-        if sign is None:
-            return None
-        row, member = tree.parts()
-        if columns_of(row) & set(self.of_members):
-            row, member, sign = member, row, _TURNED[sign]
-        if not (columns_of(row) and self._is_of(row, self.of_rows)):
-            return None
-        if not (columns_of(member) and self._is_of(member, self.of_members)):
-            return None
-        type_ = self._type(row) or self._type(member)
-        if type_ is None or is_nested(type_) or pa.types.is_binary(type_):
-            return None
-        return _Comparison(row, sign, member, type_)
-
-    def _type(self, tree: Tree) -> pa.DataType | None:
-        """The type of an expression, if its words say it."""
-        tree = tree.spark if isinstance(tree, Either) else tree
-        if isinstance(tree, Ref):
-            if tree.name in self.of_members:
-                return self.members.column(self.of_members[tree.name]).type
-            return self.rows.column(self.of_rows[tree.name]).type
-        cast = _CAST.fullmatch(operation(tree))
-        return arrow_type(cast[1]) if cast else None
 
     def _built(
         self,
         by: Sequence[str],
         groups: Sequence[str],
         arguments: Sequence[str],
-        boxes_of_each: Sequence[tuple[int, Sequence[_Comparison]]],
+        boxes_of_each: Sequence[tuple[int, Sequence[Comparison]]],
         others: Sequence[Tree],
     ) -> Node:
         aggregate = self.aggregate
-        rows, members = _Columns(aggregate.names()), _Columns(aggregate.names())
+        rows, members = Columns(aggregate.names()), Columns(aggregate.names())
         for name in groups:
             rows.add(aggregate.column(name), self.trees[name])
         for name in by:
@@ -271,9 +157,9 @@ class JoinedMembers:
             for name in arguments
             for column in [aggregate.input.column(name)]
         }
-        input_node = self.rows
+        input_node = self.sides.rows
         if others:
-            below: dict[str, Tree] = {name: Ref(old) for name, old in self.of_rows.items()}
+            below: dict[str, Tree] = {name: Ref(old) for name, old in self.sides.of_rows.items()}
             condition = all_of([substituted(tree, below) for tree in others])
             input_node = Filter(input_node.columns, input_node, condition)
         calls = tuple(
@@ -283,14 +169,14 @@ class JoinedMembers:
         cell_sums = _sums(calls, tuple(values.values()))
         cells = Aggregate(
             (*keys, *(column for _, column, _ in cell_sums)),
-            rows.over(input_node, self.of_rows),
+            rows.over(input_node, self.sides.of_rows),
             tuple(column.name for column in keys),
             tuple(call for _, _, call in cell_sums),
         )
         result = ByMember(
             (*map(aggregate.column, (*by, *groups)), *aggregate.columns[len(aggregate.groups) :]),
             cells,
-            members.over(self.members, self.of_members),
+            members.over(self.sides.members, self.sides.of_members),
             tuple(by),
             tuple(groups),
             tuple(sign for sign, _ in boxes_of_each),

@@ -13,8 +13,9 @@ from functools import partial
 
 from everview.plan.expressions import Apply, Ref, Tree, column_of
 from everview.plan.facts import Facts
+from everview.plan.members import Sides, members_of, values_of
 from everview.plan.nodes import Aggregate, Filter, Join, Node, Project
-from everview.plan.rules.add_up_cells_for_members import JoinedMembers, members_of
+from everview.plan.rules.add_up_cells_for_members import JoinedMembers
 from everview.schema import Column
 
 
@@ -36,14 +37,6 @@ def add_up_cells_for_values_of_members(plan: Node, facts: Facts) -> Node:
         if below is not None:
             return _joined_again(plan, members_left, of_members, *below)
     return plan
-
-
-def values_of(node: Node, table: str) -> Mapping[str, str] | None:
-    """For each column of a node the one of the members, if it has their distinct values."""
-    if not isinstance(node, Aggregate) or node.calls or node.groups != tuple(node.names()):
-        return None
-    below = members_of(node.input, table)
-    return below and {name: below[name] for name in node.groups}
 
 
 class _Below:
@@ -91,8 +84,9 @@ class _Below:
         joined = JoinedMembers.below(node, lambda side: values_of(side, self._table) is not None)
         if joined is None:
             return None
-        values = values_of(joined.members, self._table) or {}
-        of_members = {name: values[old] for name, old in joined.of_members.items()}
+        sides = joined.sides
+        values = values_of(sides.members, self._table) or {}
+        of_members = {name: values[old] for name, old in sides.of_members.items()}
         # columns of the join: those of the values have names there, the others get theirs
         places = self._names | {member: name for name, member in of_members.items()}
         conditions, compared = list(joined.conditions), set[str]()
@@ -137,10 +131,12 @@ class _Below:
             Aggregate(columns, node.input, names, node.calls),
             {**joined.trees, **{self._names[m]: Ref(place) for m, place in places.items()}},
             conditions,
-            self._members,
-            joined.rows,
-            {place: self._own_names[member] for member, place in places.items()},
-            joined.of_rows,
+            Sides(
+                self._members,
+                joined.sides.rows,
+                {place: self._own_names[member] for member, place in places.items()},
+                joined.sides.of_rows,
+            ),
         )
 
 

@@ -10,8 +10,8 @@ from functools import partial
 
 from everview.plan.expressions import Ref, Tree, column_of
 from everview.plan.facts import Facts
+from everview.plan.members import members_of
 from everview.plan.nodes import ByMember, Filter, Join, Node, Project
-from everview.plan.rules.add_up_cells_for_members import members_of
 
 
 def drop_joins_with_members(plan: Node, facts: Facts) -> Node:
