@@ -35,11 +35,13 @@ class Costs:
 @dataclass(frozen=True)
 class Facts:
     """Facts by table; the views that a plan reads are not among them. `members` is the table of the
-    members, if the plan is of a view with parameters."""
+    members, if the plan is of a view with parameters; `adds_up` says whether they may share what is
+    added up, and not just rows."""
 
     tables: Mapping[str, TableFacts] = field(default_factory=dict)
     costs: Costs | None = None
     members: str | None = None
+    adds_up: bool = True
 
     def key_of(self, table: str) -> tuple[str, ...] | None:
         facts = self.tables.get(table)

@@ -227,8 +227,9 @@ def _improved(context: Context, plan: Node, tables: Iterable[str], family: Famil
     known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
     engines = context.engines
     costs = costs_for(context.store, engines.planner, engines.name, plan, len(_shards(context)))
-    members = family.members if family and family.sharing == "full" else None
-    return improve(plan, Facts(known, costs, members))
+    if family is None:
+        return improve(plan, Facts(known, costs))
+    return improve(plan, Facts(known, costs, family.members, family.sharing == "full"))
 
 
 def _check_readable(context: Context, name: str, over: Iterable[str]) -> None:

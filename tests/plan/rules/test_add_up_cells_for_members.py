@@ -142,5 +142,7 @@ def test_other_plans_stay(plan: Node) -> None:
     assert add_up_cells_for_members(plan, FACTS) == plan
 
 
-def test_views_without_parameters_stay() -> None:
-    assert add_up_cells_for_members(before(SINCE), Facts()) == before(SINCE)
+def test_views_without_parameters_or_that_share_selections_only_stay() -> None:
+    selection = Facts(members="v_members", adds_up=False)
+    for facts in (Facts(), selection):
+        assert add_up_cells_for_members(before(SINCE), facts) == before(SINCE)

@@ -50,7 +50,7 @@ _CAST = re.compile(r"CAST\(\{0\} AS ([^()]+(?:\(\d+,\s*\d+\))?)\)")
 
 
 def add_up_cells_for_members(plan: Node, facts: Facts) -> Node:
-    if facts.members is None:
+    if facts.members is None or not facts.adds_up:
         return plan
     table = facts.members
     plan = plan.with_inputs(partial(add_up_cells_for_members, facts=facts))

@@ -20,7 +20,7 @@ from everview.schema import Column
 
 
 def add_up_cells_for_values_of_members(plan: Node, facts: Facts) -> Node:
-    if facts.members is None:
+    if facts.members is None or not facts.adds_up:
         return plan
     plan = plan.with_inputs(partial(add_up_cells_for_values_of_members, facts=facts))
     if not isinstance(plan, Join) or plan.how not in ("inner", "left"):
