@@ -249,6 +249,14 @@ def test_what_might_fail_for_others_or_suits_few_stays_apart(db: ev.Database, qu
     assert families(db) == []
 
 
+def test_equal_views_share_all_and_are_no_family(db: ev.Database) -> None:
+    for name in ("one", "other"):
+        db.sql(f"CREATE MATERIALIZED VIEW {name} AS {QUERY.format(DAYS[0])}")
+    assert families(db) == []
+    db.sql(f"CREATE MATERIALIZED VIEW third AS {QUERY.format(DAYS[1])}")
+    assert len(families(db)) == 1
+
+
 def test_options_keep_a_view_apart(db: ev.Database) -> None:
     for options in ("sharing = 'none'", "consistency = 'complete'", "load_lag = '3 s'"):
         for number in range(2):

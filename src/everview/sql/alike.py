@@ -158,9 +158,10 @@ class _Families:
 
     def _new(self, creation: CreateView, lift: Lifted) -> ViewRecord | None:
         """A family for such views; None if they are better maintained apart. That is asked for the
-        second, the fourth, the eighth view, and so on."""
+        second, the fourth, the eighth view, and so on, of those that are not equal: equal ones
+        share all that they have."""
         new = self._alike[lift.tokens]
-        number = len(new) + self._others(lift)
+        number = len({one.values for one in (*new, *self._others(lift))})
         is_asked = len(new) > 1 or number & (number - 1) == 0
         if number < 2 or not is_asked:
             return None
@@ -180,12 +181,12 @@ class _Families:
                 return None
         raise AssertionError
 
-    def _others(self, lift: Lifted) -> int:
-        """How many views are like it and maintained apart."""
+    def _others(self, lift: Lifted) -> list[Lifted]:
+        """The views that are like it and maintained apart."""
         views = self._context.store.catalog.all(VIEWS).values()
         queries = [view.definition.query for view in views if view.definition.family is None]
         lifts = [other for query in queries if (other := lifted(query))]
-        return sum(other.tokens == lift.tokens for other in lifts)
+        return [other for other in lifts if other.tokens == lift.tokens]
 
     def _made(
         self, name: str, own: ViewRecord, lift: Lifted, new: Sequence[Lifted], number: int
