@@ -1,13 +1,15 @@
 """Thousands of members of one view: what a load, an epoch and one more member cost.
 
     python bench/multiview.py [--scale 0.1] [--engine sail] [--members 10,100,1000,10000]
-                              [--queries q1,q4,q6,q14] [--sharing full,selection]
+                              [--queries q1,q4,q6,q14,range] [--sharing full,selection,named]
                               [--json FILE] [--directory DIR]
 
 A query of TPC-H is a view with parameters, and its members have distinct random values: more of
 them than the rules of TPC-H give. `load` is the first load of the view with all its members.
 `epoch` is one of 1,000 changes of orders and lineitem, `write` what comes before it, `more` what it
-takes to add one member. `selection` is the same view without cells: rows are joined with members.
+takes to add one member. `selection` is the same view without cells: each member adds up its rows.
+`named` are ordinary views, each with a name and constants of its own, created by one script;
+`create` is what that takes. `range` shows the orders in a narrow range of prices.
 Each measurement has a process of its own; `peak` is its most memory, without files that it maps.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import statistics
 import tempfile
@@ -22,6 +25,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from datetime import date
 from decimal import Decimal
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 import everview as ev
-from online import Run
+from online import Run, seconds
 from tpch import base_database
 
 CHANGES, EPOCHS, WARM_UP = 1_000, 9, 2
@@ -64,6 +68,11 @@ QUERIES = {
         "(1 - l_discount) ELSE 0 END) / sum(l_extendedprice * (1 - l_discount)) AS promo_revenue "
         "FROM lineitem, part WHERE l_partkey = p_partkey AND l_shipdate >= :d AND l_shipdate < :e",
     ),
+    "range": (
+        "low DECIMAL(15,2), high DECIMAL(15,2)",
+        "SELECT o_orderkey, o_orderdate, o_totalprice FROM orders WHERE o_totalprice >= :low AND "
+        "o_totalprice < :high",
+    ),
 }
 
 
@@ -74,12 +83,24 @@ def members(query: str, number: int, chance: np.random.Generator) -> pa.Table:
     end = start + chance.integers(1, 700, 3 * number)
     low = chance.integers(0, 8, 3 * number)
     values = {"d": pa.array(start, pa.date32()), "e": pa.array(end, pa.date32())}
+    if query == "range":
+        low = 85_000 + chance.integers(0, 40_000_000, 3 * number)
+        values["low"], values["high"] = _hundredths(low), _hundredths(low + 1_000)
+        return pa.table({"low": values["low"], "high": values["high"]}).slice(0, number)
     values["low"] = _hundredths(low)
     values["high"] = _hundredths(low + chance.integers(0, 4, 3 * number))
     values["quantity"] = _hundredths(100 * chance.integers(2, 51, 3 * number))
     names = [part.split()[0] for part in QUERIES[query][0].split(", ")]
     table = pa.table({name: values[name] for name in names})
     return table.group_by(names, use_threads=False).aggregate([]).slice(0, number)
+
+
+def _named(sql: str, name: str, values: dict[str, Any]) -> str:
+    """A CREATE of an ordinary view with these values."""
+    for parameter, value in values.items():
+        text = f"DATE '{value}'" if isinstance(value, date) else str(value)
+        sql = re.sub(rf":{parameter}\b", text, sql)
+    return f"CREATE MATERIALIZED VIEW {name} AS {sql}"
 
 
 def _hundredths(numbers: np.ndarray) -> pa.Array:
@@ -123,21 +144,30 @@ def measure(run: Run, query: str, number: int, sharing: str) -> dict[str, Any]:
     chance = np.random.default_rng(3)
     rows = members(query, number + EPOCHS, chance)
     db = run.db
-    db.sql(f"CREATE MATERIALIZED VIEW v ({parameters}) WITH (sharing = '{sharing}') AS {sql}")
-    view = db.view("v")
-    view.members.put(rows.slice(EPOCHS))
+    if sharing == "named":
+        statements = [_named(sql, f"v{n}", row) for n, row in enumerate(rows.to_pylist())]
+        create = seconds(lambda: list(db.run_script(statements[EPOCHS:])))
+    else:
+        options = f"WITH (sharing = '{sharing}')"
+        statement = f"CREATE MATERIALIZED VIEW v ({parameters}) {options} AS {sql}"
+        create = seconds(lambda: db.sql(statement))
+        db.view("v").members.put(rows.slice(EPOCHS))
     load = run.epoch()
-    assert view.status == "live", view.error
+    assert {db.view(name).status for name in db.views} == {"live"}
     epochs, writes, more = [], [], []
     for _ in range(WARM_UP + EPOCHS):
         writes.append(run.write(CHANGES))
         epochs.append(run.epoch())
     for place in range(EPOCHS):
-        view.members.put(rows.slice(place, 1))
-        more.append(run.epoch())
+        if sharing == "named":
+            comes = seconds(lambda: db.sql(statements[place]))  # noqa: B023
+        else:
+            comes = seconds(lambda: db.view("v").members.put(rows.slice(place, 1)))  # noqa: B023
+        more.append(comes + run.epoch())
     return {
         "members": rows.num_rows - EPOCHS,
-        "rows": len(view),
+        "rows": sum(len(db.view(name)) for name in db.views),
+        "create_seconds": create,
         "load_seconds": load,
         "epoch_ms": 1e3 * statistics.median(epochs[WARM_UP:]),
         "write_ms": 1e3 * statistics.median(writes[WARM_UP:]),
@@ -175,7 +205,8 @@ def _print(sharing: str, query: str, found: dict[str, Any], of_query: dict[int, 
     first = next(iter(of_query.values()))
     ratios = {key: found[key] / first[key] for key in ("load_seconds", "epoch_ms")}
     print(
-        f"{sharing:9} {query:3} {found['members']:6,} members, {found['rows']:7,} rows: load "
+        f"{sharing:9} {query:5} {found['members']:6,} members, {found['rows']:7,} rows: create "
+        f"{found['create_seconds']:.1f} s, load "
         f"{found['load_seconds']:.1f} s ({ratios['load_seconds']:.1f}x), epoch "
         f"{found['epoch_ms']:.0f} ms ({ratios['epoch_ms']:.1f}x), one more member "
         f"{found['more_ms']:.0f} ms, peak {found['peak_gigabytes']:.1f} GB",

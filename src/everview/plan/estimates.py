@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from everview.plan.expressions import column_of, not_null_columns
 from everview.plan.keys import unique_key
@@ -23,6 +24,7 @@ from everview.plan.nodes import (
     Filter,
     Generate,
     Join,
+    Matches,
     Node,
     Project,
     Recompute,
@@ -38,6 +40,14 @@ from everview.schema import is_nested
 STATELESS = (Filter, Project, Generate)
 _MOST_LOOKED_UP = 12  # tables of a join: each may be looked up for each of the others
 _TOGETHER = 1.1
+_MOST_MEMBERS = 50  # whose rows are counted
+_COMPARE = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 
 
 class Samples(Protocol):
@@ -140,6 +150,8 @@ class Estimates:
             return Estimate(node, rows, whole, None, values)
         if isinstance(node, Aggregate):
             return self._aggregated(node)
+        if isinstance(node, Matches):
+            return self._matched(node)
         if isinstance(node, Refresh):  # nothing is known about the query
             rows = float(max(self._samples.rows(source.table) for source in node.sources))
             return Estimate(node, rows, rows, None, dict.fromkeys(node.names(), rows))
@@ -173,6 +185,16 @@ class Estimates:
         most = estimate.rows * _TOGETHER * below.sample.num_rows / below.rows
         is_whole = sample is not None and sample.num_rows <= most
         return replace(estimate, sample=sample) if is_whole else estimate
+
+    def _matched(self, node: Matches) -> Estimate:
+        """The rows of members, from those that some sampled members have of the sampled rows."""
+        rows, members = self.of(node.rows), self.of(node.members)
+        if not rows.sample or not members.sample:
+            return rows.of(node, node.expected_rows([rows, members]))
+        some = members.sample.slice(0, _MOST_MEMBERS)
+        matches = sum(_rows_of_member(rows.sample, member, node) for member in some.to_pylist())
+        share = max(matches, 0.5) / (len(rows.sample) * len(some))
+        return rows.of(node, rows.rows * members.rows * share)
 
     def _grouped(self, node: Node, groups: tuple[str, ...]) -> Estimate:
         below = self.of(node.inputs()[0])
@@ -375,3 +397,13 @@ def _pairs(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
     for rows in (left, right):
         columns |= {name: rows[name] for name in rows.column_names if name == RANGE}
     return pa.table(columns)
+
+
+def _rows_of_member(rows: pa.Table, member: Mapping[str, object], node: Matches) -> int:
+    """How many rows a member has."""
+    has = np.ones(len(rows), np.bool_)
+    for bound in node.bounds:
+        column = rows[bound.column]
+        value = pa.scalar(member[bound.member], column.type)
+        has &= _COMPARE[bound.comparison](column, value).fill_null(False).to_numpy()
+    return int(has.sum())
