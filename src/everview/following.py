@@ -81,6 +81,13 @@ def _check_log(view: str, after: int, since: int) -> None:
         )
 
 
+def no_followers(view: str) -> LogError:
+    return LogError(
+        f"nobody follows view {view}, so it has no log of changes; register first, as with "
+        f'db.view("{view}").register("name")'
+    )
+
+
 def acknowledge(
     store: Store, view: str, name: str, epoch: int, seconds: float | None = None
 ) -> None:
@@ -160,10 +167,7 @@ class _Pinned:
         """
         followers = self._store.catalog.get(FOLLOWERS[self._view])
         if followers is None:
-            raise LogError(
-                f"nobody follows view {self._view}, so it has no log of changes; register first, "
-                f'as with db.view("{self._view}").register("name")'
-            )
+            raise no_followers(self._view)
         after = followers.since if after is None else after
         _check_log(self._view, after, followers.since)
         return after

@@ -6,10 +6,9 @@ its values, without the columns of the parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
-from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -225,45 +224,43 @@ class NamedView(View):
         self, start: Literal["snapshot", "now"] | int = "snapshot", every: float = 0.1
     ) -> Feed:
         check_start(start)
-        after = start if isinstance(start, int) else None
-        own_part = self._own_part(self._followable())
-        return Feed(
-            self._followed, self._record().name, start == "snapshot", after, every, own_part
-        )
+        self._followable()
+        after, is_whole = (start if isinstance(start, int) else None), start == "snapshot"
+        return Feed(self._followed, self.followed_name, is_whole, after, every, self.own_changes)
 
     def changes(self, after: int | None = None) -> Iterator[pa.RecordBatch]:
-        own_part = self._own_part(self._followable())
-        for batch in following.read_changes(self._followed, self._record().name, after):
-            yield from own_part(pa.Table.from_batches([batch])).to_batches()
+        self._followable()
+        self.check_followed()
+        for batch in following.read_changes(self._followed, self.followed_name, after):
+            yield from self.own_changes(pa.Table.from_batches([batch])).to_batches()
 
     def register(self, consumer: str, after: int | None = None) -> int:
         check_consumer(consumer)
         self._followable()
-        family, follower = self._record().name, self._consumer(consumer)
-        return following.register(self._followed, family, follower, after)
+        follower = self.follower_name(consumer)
+        return following.register(self._followed, self.followed_name, follower, after)
 
     def acknowledge(self, consumer: str, epoch: int) -> None:
         check_consumer(consumer)
-        following.acknowledge(self._followed, self._record().name, self._consumer(consumer), epoch)
+        follower = self.follower_name(consumer)
+        following.acknowledge(self._followed, self.followed_name, follower, epoch)
 
     def unregister(self, consumer: str) -> None:
         check_consumer(consumer)
-        following.unregister(self._followed, self._record().name, self._consumer(consumer))
+        follower = self.follower_name(consumer)
+        following.unregister(self._followed, self.followed_name, follower)
 
-    def _consumer(self, name: str) -> str:
-        """What the family calls a consumer of this view."""
-        return f"{self.name}: {name}"
+    def follower_name(self, consumer: str) -> str:
+        return f"{self.name}: {consumer}"
 
     @property
     def changes_schema(self) -> pa.Schema:
-        """The columns of the view's changes."""
         names = [column.name for column in self._own_columns]
         whole = following.changes_schema(self.sink)
         return pa.schema([_without(field, names) for field in whole])
 
-    def _own_part(self, member: Member) -> Callable[[pa.Table], pa.Table]:
-        """What takes the view's changes out of those of its family."""
-        return partial(_own_part, member, self.changes_schema)
+    def own_changes(self, changes: pa.Table) -> pa.Table:
+        return _own_part(self._followable(), self.changes_schema, changes)
 
 
 def _own_part(member: Member, schema: pa.Schema, changes: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from everview import following
 from everview.advice import how_to_maintain, how_to_read_table
-from everview.catalog import VIEWS, WAITING, Positions, ViewRecord
+from everview.catalog import FOLLOWERS, VIEWS, WAITING, Positions, ViewRecord
 from everview.catalog.records import STOPPED
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
@@ -343,6 +343,29 @@ class View:
         """All rows as dicts, of one epoch."""
         for batch in self.to_arrow().to_batches():
             yield from python_rows(batch)
+
+    @property
+    def changes_schema(self) -> pa.Schema:
+        """The columns of its changes; `before` and `after` are structs of its own columns."""
+        return following.changes_schema(self.sink)
+
+    @property
+    def followed_name(self) -> str:
+        """The name of the view whose log has its changes."""
+        return self._record().name
+
+    def follower_name(self, consumer: str) -> str:
+        """What that log calls a consumer of this view."""
+        return consumer
+
+    def check_followed(self) -> None:
+        """Raises `LogError` if nobody follows the view, so that it has no log."""
+        if self._store.catalog.get(FOLLOWERS[self.followed_name]) is None:
+            raise following.no_followers(self.name)
+
+    def own_changes(self, changes: pa.Table) -> pa.Table:
+        """Its own part of the changes in that log."""
+        return changes
 
     def changes(self, after: int | None = None) -> Iterator[pa.RecordBatch]:
         """What committed epochs after one changed, with `epoch`, `op`, `before` and `after`.

@@ -19,16 +19,19 @@ from everview.spark.source import EverviewDataSource
 Rows = Counter[tuple[Any, ...]]
 
 
-@pytest.fixture
-def db(tmp_path: Path, sail: Engine) -> Iterator[ev.Database]:
+@pytest.fixture(params=["apart", "with a view that is alike"])
+def db(tmp_path: Path, sail: Engine, request: pytest.FixtureRequest) -> Iterator[ev.Database]:
     with ev.open(tmp_path / "shop.ev", create=True) as db:
         db.engines.use(sail)
         db.sql("CREATE TABLE orders (id INT PRIMARY KEY, customer STRING, amount DECIMAL(9,2))")
-        db.sql(
-            "CREATE MATERIALIZED VIEW spend AS SELECT customer, sum(amount) AS total FROM orders "
-            "GROUP BY customer"
+        query = (
+            "SELECT customer, sum(amount) AS total FROM orders WHERE amount > -{} GROUP BY customer"
         )
+        if request.param != "apart":
+            db.sql(f"CREATE MATERIALIZED VIEW other AS {query.format(5)}")
+        db.sql(f"CREATE MATERIALIZED VIEW spend AS {query.format(1)}")
         order(db, 1, "ada", "9.90")
+        assert (db.view("spend").family is None) == (request.param == "apart")
         yield db
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from everview import following
 from everview.codec.streams import from_stream, to_stream
 from everview.errors import SqlError
-from everview.named import NamedView, open_view
+from everview.named import open_view
 from everview.spark.options import Options, store_at
 from everview.stores.base import Store
 from everview.view import View
@@ -37,14 +37,7 @@ def view_changes_shape(options: Options) -> pa.Schema:
             "leave out the options columns and maxRowsPerBatch"
         )
     with store_at(options.db) as store:
-        view = open_view(store, options.table)
-        if isinstance(view, NamedView):
-            raise SqlError(
-                f"{view.name} is maintained together with views that are alike, and Spark can't "
-                "follow one of them; use view.follow() or everview tail, or create it WITH "
-                "(sharing = 'none')"
-            )
-        return following.changes_schema(view.sink)
+        return open_view(store, options.table).changes_schema
 
 
 @dataclass
@@ -63,12 +56,14 @@ class ViewChangeReader(DataSourceReader):
         self.shape = shape
 
     def partitions(self) -> Sequence[Part]:
-        view, starts = self.options.table, self.options.starts
+        starts = self.options.starts
         with store_at(self.options.db) as store:
+            view = open_view(store, self.options.table)
             if starts == "snapshot":
-                return parts_of(following.read_snapshot(store, view)[1], self.shape.names)
+                _, rows = following.read_snapshot(store, view.followed_name)
+                return parts_of(view.own_changes(rows), self.shape.names)
             after = None if starts == "earliest" else _epoch_of(self.options, store)
-            return parts_of(_changes(store, view, after, self.shape), self.shape.names)
+            return parts_of(_changes(store, view, after), self.shape.names)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_part(partition, self.shape)
@@ -111,13 +106,14 @@ class ViewChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return newest
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
-        view = self.options.table
         with store_at(self.options.db, readonly=False) as store:
+            view = open_view(store, self.options.table)
             if start == _NOTHING:
-                _, rows = following.read_snapshot(store, view, end["epoch"])
+                _, rows = following.read_snapshot(store, view.followed_name, end["epoch"])
+                rows = view.own_changes(rows)
             else:
                 self._register(store, start["epoch"])
-                rows = _changes(store, view, start["epoch"], self.shape, end)
+                rows = _changes(store, view, start["epoch"], end)
             return parts_of(rows, self.shape.names)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,32 +121,34 @@ class ViewChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def commit(self, end: Offset) -> None:
         with store_at(self.options.db, readonly=False) as store:
-            following.acknowledge(
-                store, self.options.table, self.consumer, end["epoch"], self.seconds
-            )
+            view = open_view(store, self.options.table)
+            name = view.follower_name(self.consumer)
+            following.acknowledge(store, view.followed_name, name, end["epoch"], self.seconds)
 
     def _newest(self, store: Store) -> Offset:
-        return {"epoch": View(store, self.options.table).epoch}
+        return {"epoch": open_view(store, self.options.table).epoch}
 
     def _register(self, store: Store, after: int | None) -> None:
         """Have the log kept, once. A stream that goes on from its checkpoint asks again, since its
         consumer may be forgotten."""
         if self.start is None:
-            view = self.options.table
-            self.start = following.register(store, view, self.consumer, after, self.seconds)
+            view = open_view(store, self.options.table)
+            name = view.follower_name(self.consumer)
+            self.start = following.register(store, view.followed_name, name, after, self.seconds)
 
 
-def _changes(
-    store: Store, view: str, after: int | None, shape: pa.Schema, end: Offset | None = None
-) -> pa.Table:
+def _changes(store: Store, view: View, after: int | None, end: Offset | None = None) -> pa.Table:
+    view.check_followed()
     upto = None if end is None else end["epoch"]
-    return pa.Table.from_batches(following.read_changes(store, view, after, upto), shape)
+    batches = following.read_changes(store, view.followed_name, after, upto)
+    schema = following.changes_schema(view.sink)
+    return view.own_changes(pa.Table.from_batches(batches, schema))
 
 
 def _epoch_of(options: Options, store: Store) -> int:
     """The epoch after which changes are read: a number, or the newest."""
     if options.starts == "latest":
-        return View(store, options.table).epoch
+        return open_view(store, options.table).epoch
     if not options.starts.isdecimal():
         raise SqlError(
             f"option startingPosition can't be {options.starts!r} for the view {options.table}; "
