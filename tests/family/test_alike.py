@@ -25,7 +25,7 @@ from everview.errors import (
     UnsupportedSql,
     ViewNotFound,
 )
-from everview.sql import alike, planning
+from everview.sql import named_members, planning
 
 QUERY = "SELECT customer, sum(amount) AS total FROM orders WHERE day >= DATE '{}' GROUP BY customer"
 DAYS = ["2026-01-01", "2026-01-05", "2026-02-01", "2026-01-01"]
@@ -374,17 +374,16 @@ def test_a_row_that_was_deleted_meanwhile_is_put_again(
     spends: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = spends
-    are_there, lost = alike._are_there, [True]
+    are_there, lost = named_members._are_there, [True]
 
     def without_row(context: Any, members: Any) -> bool:
         if lost.pop() if lost else False:
-            context.store.delete(
-                members[0].table,
-                alike._rows(context.store.describe(members[0].table), [members[0].values]),
-            )
+            table = members[0].table
+            keys = named_members.rows_of(context.store.describe(table), [members[0].values])
+            context.store.delete(table, keys)
         return are_there(context, members)
 
-    monkeypatch.setattr(alike, "_are_there", without_row)
+    monkeypatch.setattr(named_members, "_are_there", without_row)
     db.sql(f"CREATE MATERIALIZED VIEW v4 AS {QUERY.format('2026-01-07')}")
     assert not lost
     db.maintain()

@@ -18,13 +18,6 @@ from everview.schema import Column, has_floats
 from everview.state import State
 
 _KEY = b"members"
-_COMPARE = {
-    "=": pc.equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 @dataclass(frozen=True)
@@ -102,10 +95,8 @@ def had_by(rows: pa.Table, member: dict[str, object], bounds: Sequence[Bound]) -
     """The rows that a member has, and perhaps others."""
     inside = np.ones(len(rows), np.bool_)
     for bound in bounds:
-        column = rows[bound.column]
-        if not has_floats(column.type):
-            value = pa.scalar(member[bound.member], column.type)
-            inside &= _COMPARE[bound.comparison](column, value).fill_null(False).to_numpy()
+        if not has_floats(rows[bound.column].type):  # Spark's NaN is the greatest
+            inside &= bound.holds(rows, member)
     return inside
 
 

@@ -14,7 +14,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from everview.plan.expressions import column_of, not_null_columns
 from everview.plan.keys import unique_key
@@ -41,13 +40,6 @@ STATELESS = (Filter, Project, Generate)
 _MOST_LOOKED_UP = 12  # tables of a join: each may be looked up for each of the others
 _TOGETHER = 1.1
 _MOST_MEMBERS = 50  # whose rows are counted
-_COMPARE = {
-    "=": pc.equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 
 
 class Samples(Protocol):
@@ -403,7 +395,5 @@ def _rows_of_member(rows: pa.Table, member: Mapping[str, object], node: Matches)
     """How many rows a member has."""
     has = np.ones(len(rows), np.bool_)
     for bound in node.bounds:
-        column = rows[bound.column]
-        value = pa.scalar(member[bound.member], column.type)
-        has &= _COMPARE[bound.comparison](column, value).fill_null(False).to_numpy()
+        has &= bound.holds(rows, member)
     return int(has.sum())

@@ -11,11 +11,12 @@ from everview.explain.plan import as_text
 from everview.maintain.views import forget_views, maintenance_paused
 from everview.parsing import Statement
 from everview.results.result import Result
-from everview.sql.alike import create_views, drop_member
+from everview.sql.alike import create_views
 from everview.sql.context import Context
 from everview.sql.create_view import OPTIONS
 from everview.sql.explaining import explain
 from everview.sql.families import tables_of_members
+from everview.sql.named_members import drop_member
 from everview.sql.planning import rename, views_over
 
 _FORMS = (

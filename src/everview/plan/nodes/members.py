@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from everview.plan.nodes.aggregates import Call
 from everview.plan.nodes.base import Key, KeyOfTable, Node, part, renamed
@@ -13,6 +17,13 @@ from everview.plan.statistics import touched
 from everview.schema import Column
 
 ROWS = "rows"  # the sum that counts rows
+_COMPARE = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 
 
 @part
@@ -27,6 +38,13 @@ class Bound:
 
     def __str__(self) -> str:
         return f"{self.column} {self.comparison} {self.member}"
+
+    def holds(self, rows: pa.Table, member: Mapping[str, object]) -> np.ndarray:
+        """Whether it holds, for each of some rows, as Arrow compares."""
+        column = rows[self.column]
+        value = pa.scalar(member[self.member], column.type)
+        true: np.ndarray = _COMPARE[self.comparison](column, value).fill_null(False).to_numpy()
+        return true
 
 
 @part
