@@ -370,6 +370,25 @@ def test_views_that_are_dropped_and_created_at_once_lose_nothing(spends: ev.Data
     assert [name for name in db.views if rows(db.view(name)) != [(18, 7)]] == ["v0", "v1", "v3"]
 
 
+def test_a_family_that_is_dropped_meanwhile_is_made_again_or_not_needed(
+    spends: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, put = spends, named_members._put
+
+    def dropped_before(context: Any, members: Any) -> int:
+        monkeypatch.setattr(named_members, "_put", put)
+        for name in ("v1", "v2", "v3"):
+            db.sql(f"DROP VIEW {name}")
+        return put(context, members)
+
+    monkeypatch.setattr(named_members, "_put", dropped_before)
+    db.sql(f"CREATE MATERIALIZED VIEW v4 AS {QUERY.format('2026-01-07')}")
+    db.maintain()
+    assert rows(db.view("v4")) == [(18, 7)]
+    assert db.views == ["v0", "v4"]
+    assert families(db) == []
+
+
 def test_a_row_that_was_deleted_meanwhile_is_put_again(
     spends: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ class _Place:
     is_bare: bool
 
 
-@lru_cache(4096)
+@lru_cache(1 << 14)
 def lifted(query: str) -> Lifted | None:
     """The query with parameters for its constants; None if it has none that can be lifted."""
     statement = Statement(query)

@@ -25,7 +25,7 @@ from everview.catalog import (
     Record,
     ViewRecord,
 )
-from everview.errors import Conflict
+from everview.errors import Conflict, TableNotFound
 from everview.maintain.views import forget_views
 from everview.named import NamedView, stored, value_of
 from everview.results.result import Result
@@ -98,7 +98,10 @@ def _write(context: Context, members: Sequence[Member]) -> bool:
             return False
         expected[ARRIVALS[family]] = arrivals
         changes[ARRIVALS[family]] = Arrivals(arrivals.number + 1)
-        since = _put(context, its_members)
+        try:
+            since = _put(context, its_members)
+        except TableNotFound:  # the family was dropped
+            return False
         for member in its_members:
             key = NAMED[member.creation.name]
             old = catalog.get(key)
