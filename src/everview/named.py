@@ -225,8 +225,7 @@ class NamedView(View):
     ) -> Feed:
         check_start(start)
         self._followable()
-        after, is_whole = (start if isinstance(start, int) else None), start == "snapshot"
-        return Feed(self._followed, self.followed_name, is_whole, after, every, self.own_changes)
+        return super().follow(start, every)
 
     def changes(self, after: int | None = None) -> Iterator[pa.RecordBatch]:
         self._followable()
@@ -237,18 +236,11 @@ class NamedView(View):
     def register(self, consumer: str, after: int | None = None) -> int:
         check_consumer(consumer)
         self._followable()
-        follower = self.follower_name(consumer)
-        return following.register(self._followed, self.followed_name, follower, after)
+        return super().register(consumer, after)
 
-    def acknowledge(self, consumer: str, epoch: int) -> None:
-        check_consumer(consumer)
-        follower = self.follower_name(consumer)
-        following.acknowledge(self._followed, self.followed_name, follower, epoch)
-
-    def unregister(self, consumer: str) -> None:
-        check_consumer(consumer)
-        follower = self.follower_name(consumer)
-        following.unregister(self._followed, self.followed_name, follower)
+    @property
+    def followed_name(self) -> str:
+        return self._record().name
 
     def follower_name(self, consumer: str) -> str:
         return f"{self.name}: {consumer}"

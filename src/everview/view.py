@@ -352,7 +352,7 @@ class View:
     @property
     def followed_name(self) -> str:
         """The name of the view whose log has its changes."""
-        return self._record().name
+        return self.name
 
     def follower_name(self, consumer: str) -> str:
         """What that log calls a consumer of this view."""
@@ -388,7 +388,8 @@ class View:
         """
         check_start(start)
         after = start if isinstance(start, int) else None
-        return Feed(self._followed, self.name, start == "snapshot", after, every)
+        followed, is_whole = self.followed_name, start == "snapshot"
+        return Feed(self._followed, followed, is_whole, after, every, self.own_changes)
 
     def register(self, consumer: str, after: int | None = None) -> int:
         """Keep the view's changes in a log until `consumer` acknowledges them.
@@ -397,17 +398,20 @@ class View:
         was registered before, or `after`.
         """
         check_consumer(consumer)
-        return following.register(self._followed, self.name, consumer, after)
+        follower = self.follower_name(consumer)
+        return following.register(self._followed, self.followed_name, follower, after)
 
     def acknowledge(self, consumer: str, epoch: int) -> None:
         """Say that `consumer` no longer needs the changes up to this epoch."""
         check_consumer(consumer)
-        following.acknowledge(self._followed, self.name, consumer, epoch)
+        follower = self.follower_name(consumer)
+        following.acknowledge(self._followed, self.followed_name, follower, epoch)
 
     def unregister(self, consumer: str) -> None:
         """Say that `consumer` no longer needs any changes."""
         check_consumer(consumer)
-        following.unregister(self._followed, self.name, consumer)
+        follower = self.follower_name(consumer)
+        following.unregister(self._followed, self.followed_name, follower)
 
     @property
     def _followed(self) -> Store:

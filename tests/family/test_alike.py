@@ -389,6 +389,33 @@ def test_a_family_that_is_dropped_meanwhile_is_made_again_or_not_needed(
     assert families(db) == []
 
 
+def test_a_name_that_a_member_gets_meanwhile_is_taken(
+    spends: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, plan = spends, planning._planned
+
+    def named_before(*arguments: Any) -> Any:
+        monkeypatch.setattr(planning, "_planned", plan)
+        db.sql(f"CREATE MATERIALIZED VIEW v9 AS {QUERY.format('2026-01-07')}")
+        return plan(*arguments)
+
+    monkeypatch.setattr(planning, "_planned", named_before)
+    with pytest.raises(TableExists, match="view v9 exists already"):
+        db.sql("CREATE MATERIALIZED VIEW v9 AS SELECT id FROM orders")
+    db.maintain()
+    assert rows(db.view("v9")) == [(18, 7)]
+
+
+def test_a_drop_that_is_refused_drops_nothing(spends: ev.Database) -> None:
+    db = spends
+    db.sql("CREATE MATERIALIZED VIEW f (c INT) AS SELECT total FROM v3 WHERE customer = :c")
+    db.sql("CREATE MATERIALIZED VIEW w AS SELECT count(*) AS n FROM f_members")
+    with pytest.raises(InUse, match="view w reads the table f_members"):
+        db.sql("DROP VIEW v3 CASCADE")
+    assert db.views == ["f", "v0", "v1", "v2", "v3", "w"]
+    assert rows(db.view("v3")) == [(17, 6), (18, 7)]
+
+
 def test_a_row_that_was_deleted_meanwhile_is_put_again(
     spends: ev.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,5 +119,14 @@ def begins_of(keys: pa.BinaryArray) -> np.ndarray:
     return np.append(True, differ)
 
 
+def numbered(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each distinct key: that of each key, and the place where it comes first."""
+    encoded = keys.dictionary_encode()
+    numbers = encoded.indices.to_numpy().astype(np.int64)
+    first = np.zeros(len(encoded.dictionary), np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return numbers, first
+
+
 def whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()

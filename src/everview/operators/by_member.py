@@ -12,7 +12,7 @@ from everview.codec.groups import GroupCodec
 from everview.delta import weighted
 from everview.functions.arithmetic import sums
 from everview.operators.aggregate import AggregateOperator
-from everview.operators.bags import whole
+from everview.operators.bags import numbered, whole
 from everview.operators.base import Operator
 from everview.operators.boxes import Boxes, Points, sums_in_boxes
 from everview.operators.cells import Cells
@@ -143,10 +143,7 @@ class ByMemberOperator(Operator):
 
     def _numbered(self, cells: pa.Table) -> tuple[np.ndarray, pa.Table]:
         """The number of each cell's group, and a row for each number."""
-        keys = self._groups.encode(cells).dictionary_encode()
-        numbers = keys.indices.to_numpy().astype(np.int64)
-        first = np.full(len(keys.dictionary), -1, np.int64)
-        first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+        numbers, first = numbered(self._groups.encode(cells))
         return numbers, cells.select(list(self._node.groups)).take(pa.array(first))
 
     def _placed(

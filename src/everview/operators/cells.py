@@ -21,7 +21,7 @@ from everview.codec.streams import from_stream, to_stream
 from everview.delta import weights_of
 from everview.errors import Damaged
 from everview.functions.arithmetic import sums
-from everview.operators.bags import whole
+from everview.operators.bags import numbered, whole
 from everview.schema import Column
 from everview.state import State
 
@@ -131,12 +131,10 @@ class Cells:
 
     def _added_up(self, numbers: pa.Table) -> pa.Table:
         """Each cell once, and none whose numbers are all 0."""
-        keys = self._encode(numbers).dictionary_encode()
-        ids, count = keys.indices.to_numpy().astype(np.int64), len(keys.dictionary)
+        ids, first = numbered(self._encode(numbers))
+        count = len(first)
         if count == len(numbers):
             return numbers
-        first = np.zeros(count, np.int64)
-        first[ids[::-1]] = np.arange(len(ids))[::-1]
         rows = numbers.select(self._keys).take(pa.array(first))
         is_there = np.zeros(count, np.bool_)
         for name in self._values:

@@ -22,6 +22,7 @@ from everview.catalog import (
     Definition,
     Family,
     Key,
+    NamedMember,
     Record,
     Replacement,
     ViewRecord,
@@ -74,7 +75,8 @@ def _created(context: Context, creation: CreateView) -> Result:
         view = define(context, creation)
         over = ", ".join([*view.tables, *view.views.values()]) or "constants"
         if token is None or not creation.replaces or context.store.catalog.get(key) is None:
-            store_views(context.store, {key: view}, token, created=view.name)
+            named = context.store.catalog.get(NAMED[view.name]) if creation.replaces else None
+            store_views(context.store, {key: view}, token, created=view.name, named=named)
             family = view.definition.family
             hint = f"; INSERT INTO {view.name} adds members" if family else ""
             return Result(
@@ -297,9 +299,14 @@ def _replace(context: Context, views: Mapping[str, ViewRecord], token: int | Non
 
 
 def store_views(
-    store: Store, changes: RecordChanges, token: int | None, created: str | None = None
+    store: Store,
+    changes: RecordChanges,
+    token: int | None,
+    created: str | None = None,
+    named: NamedMember | None = None,
 ) -> None:
-    """Write views that were just planned.
+    """Write views that were just planned. The one that is `created` may take the place of a member
+    of a family, `named`.
 
     Raises `TableNotFound` if a table that one of them reads is gone by now, and `TableExists` if
     there is a table or view by the name of the one that is `created`.
@@ -311,7 +318,7 @@ def store_views(
         store.catalog.write(changes, token, tables=tables)
         return
     try:
-        free: RecordChanges = {VIEWS[created]: None}
+        free: RecordChanges = {VIEWS[created]: None, NAMED[created]: named}
         store.catalog.write(changes, token, expected=free, tables=tables | {created: False})
     except Conflict:
         raise exists_already(created) from None

@@ -29,9 +29,10 @@ def run(context: Context, statement: str) -> Result:
     return runner(context, parsed)
 
 
-def batches(script: str) -> Iterator[list[str]]:
+def batches(script: str | Sequence[str]) -> Iterator[list[str]]:
     """The statements of a script, one by one; those in a row that create views are one batch."""
-    for are_creations, group in groupby(split(script), lambda text: _creates_view(Statement(text))):
+    statements = split(script) if isinstance(script, str) else script
+    for are_creations, group in groupby(statements, lambda text: _creates_view(only(text))):
         if are_creations:
             yield list(group)
         else:
@@ -41,12 +42,11 @@ def batches(script: str) -> Iterator[list[str]]:
 def run_script(context: Context, script: str | Sequence[str]) -> Iterator[Result]:
     """Run statements one after the other. The results of those in a row that create views come
     when all of them are run."""
-    statements = split(script) if isinstance(script, str) else script
-    for are_creations, group in groupby(map(only, statements), _creates_view):
-        if are_creations:
-            yield from create_views(context, list(group))
+    for batch in batches(script):
+        if len(batch) > 1:
+            yield from create_views(context, list(map(only, batch)))
         else:
-            yield from (run(context, statement.text) for statement in group)
+            yield run(context, batch[0])
 
 
 def _creates_view(statement: Statement) -> bool:

@@ -99,10 +99,10 @@ def _drop(context: Context, statement: Statement, at: int) -> Result:
                 f"view {name} is read by view {', '.join(gone[1:])}; drop all of them with DROP "
                 f"VIEW {name} CASCADE"
             )
-        for view in gone:
-            drop_member(context, view, token)
         own = [one for one in gone if context.store.catalog.get(VIEWS[one]) is not None]
         tables = tables_of_members(context, own)
+        for view in gone:
+            drop_member(context, view, token)
         forget_views(context.store, own, token)
         for table in tables:
             context.store.drop_table(table)
