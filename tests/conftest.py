@@ -7,12 +7,14 @@ import random
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import everview as ev
 from everview.engines.engine import Engine, start
+from everview.maintain import dealing, epochs
 from everview.programs import direct, streamed
 from everview.programs.direct import DIRECT, DIRECT_CHANGES, is_small
 from everview.programs.step import Step
@@ -46,11 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "on_the_engine: small steps are left to the engine too")
     config.addinivalue_line("markers", "direct: small steps are done without the engine")
+    config.addinivalue_line("markers", "whole_shards: no slots are dealt out by chance")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Small steps are done here or on the engine, by chance, and in the next run by the same
-    chance: each has to go on where the other ended. Other processes do all here, or nothing."""
+    """Small steps are done here or on the engine, and slots are dealt out to tasks or not, by
+    chance, and in the next run by the same chance: each has to go on where the other ended. Other
+    processes do all here, or nothing."""
     chance = random.Random(item.nodeid)
     is_fixed = item.get_closest_marker("on_the_engine") or item.get_closest_marker("direct")
     share = (
@@ -60,7 +64,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     def is_small_by_chance(step: Step, most: int | None = None) -> bool:
         return chance.random() < share and is_small(step, most)
 
+    is_whole = item.get_closest_marker("whole_shards")
+
+    def deal_out_by_chance(*deal: Any) -> tuple[int, ...]:
+        step, tasks = deal[2], chance.choice([0, 1, 2, 3])
+        if chance.random() >= share or is_fixed or is_whole or not tasks:
+            return dealing.deal_out(*deal)
+        return tuple(chance.randrange(tasks) for _ in range(step.slots))
+
     direct.is_small = streamed.is_small = is_small_by_chance
+    epochs.deal_out = deal_out_by_chance
     os.environ[DIRECT] = str(DIRECT_CHANGES if chance.random() < share else 0)
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from everview.batch import Batch, Limit
-from everview.catalog import PIN_LIMIT, PinLimit
+from everview.catalog import NUMBER_OF_SLOTS, PIN_LIMIT, VIEWS, PinLimit, Slots
+from everview.catalog.records import MOST_SLOTS
 from everview.closing import Closing
 from everview.engines.owner import Engines
 from everview.errors import DatabaseError, EverviewError, reason_of
@@ -63,6 +64,7 @@ def open(
     map_size: int | None = None,
     readonly: bool = False,
     spark: SparkSession | None = None,
+    slots: int | None = None,
 ) -> Database:
     """Open the database in the directory `path`; with `create`, make it if it doesn't exist.
 
@@ -73,11 +75,30 @@ def open(
     map_size: The address space, in bytes, that each region reserves at first. It grows when needed.
     readonly: Refuse writes. Such a handle never waits for a writer, not even to open the files.
     spark: A session that you have. The engine works in the same Spark, in a session of its own.
+    slots: In how many slots the state of views lies, 64 by default; fixed with the first view. Work
+    is divided between tasks by slots, so more of them divide it more evenly.
     """
     engines = Engines(engine, spark)
     options = {"durability": durability, "map_size": map_size}
     store = open_store(os.fspath(path), create=create, readonly=readonly, **options)
+    if slots is not None:
+        _fix_slots(store, slots)
     return Database(store, engines)
+
+
+def _fix_slots(store: Store, slots: int) -> None:
+    if slots not in range(4, MOST_SLOTS + 1, 4):
+        store.close()
+        raise DatabaseError(f"slots must be a multiple of 4 from 4 to {MOST_SLOTS:,}, not {slots}")
+    catalog, name = store.catalog, path_of(store.address)
+    if slots != catalog.slots and catalog.all(VIEWS):
+        store.close()
+        raise DatabaseError(
+            f"{name} has {catalog.slots} slots, and their number is fixed since its first view was "
+            f"created; leave slots out, or create a database with slots={slots}"
+        )
+    if slots != catalog.slots:
+        catalog.write({NUMBER_OF_SLOTS: Slots(slots)})
 
 
 @dataclass(frozen=True)

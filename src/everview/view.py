@@ -21,6 +21,7 @@ from everview.catalog import FOLLOWERS, VIEWS, WAITING, Positions, ViewRecord
 from everview.catalog.records import STOPPED
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
+from everview.compute.hashing import hash_of
 from everview.errors import (
     EverviewError,
     LogError,
@@ -40,6 +41,7 @@ from everview.freshness import age_of, oldest_pending
 from everview.intake import keys_to_arrow
 from everview.member import Member
 from everview.operators.sink import ViewSink, current, sink_of
+from everview.plan.distribution import columns_of_slot
 from everview.plan.nodes import Node, Order
 from everview.progress import Progress, progress
 from everview.results import frames
@@ -442,7 +444,7 @@ class View:
             rows = keys_to_arrow(self.key_schema, keys, nullable=True)
             (encoded_key,) = sink.key_of(rows)
         epoch = self.epoch
-        for number in record.shards:
+        for number in _shards_with(record, key):
             shard = self._store.states.shard(record.rows, number)
             if row := current(shard.get(encoded_key), epoch):
                 return sink.decode_row(row)
@@ -503,6 +505,19 @@ def _pinned_store(store: Reader, views: list[str]) -> Iterator[PinnedStore]:
         assert isinstance(store, Store)
         with closing(store.pins.pin(views, [])) as pinned:
             yield pinned
+
+
+def _shards_with(record: ViewRecord, key: tuple[Any, ...]) -> Sequence[int]:
+    """The shards that may have the row with a key: the one of its slot, if the values say it."""
+    columns = columns_of_slot(record.plan, record.key)
+    if len(key) != len(record.key):
+        return record.shards
+    values = dict(zip(record.key, key, strict=True))
+    number = hash_of([(column.type, values[column.name]) for column in columns])
+    if number is None:
+        return record.shards
+    slot = number % record.slots
+    return [record.shards[slot % len(record.shards)]]
 
 
 def _check_readable(record: ViewRecord) -> None:

@@ -21,7 +21,7 @@ from everview.maintain import epochs
 from everview.operators.aggregate import AggregateOperator
 from everview.operators.sink import ViewSink
 from everview.programs import applying, direct, reading, workers
-from everview.programs.applying import ShardPlace
+from everview.programs.applying import StatePart
 from everview.programs.step import Step
 from everview.stores.base import DELETE
 from everview.stores.embedded import EmbeddedStore, catalog, log, shard
@@ -54,7 +54,7 @@ def skip_the_outbox(patch: Patch) -> None:
 
 def apply_twice(patch: Patch) -> None:
     """No shard knows which epoch it has applied."""
-    patch.setattr(EmbeddedShard, "_check_order", lambda self, txn, epoch: None)
+    patch.setattr(EmbeddedShard, "_check_order", lambda self, notes, epoch: None)
 
 
 def commit_before_a_shard_is_done(patch: Patch) -> None:
@@ -62,10 +62,10 @@ def commit_before_a_shard_is_done(patch: Patch) -> None:
     waiting: list[Callable[[], Any]] = []
     apply_sink, run_epoch = applying.apply_sink, epochs._run_epoch
 
-    def later(place: ShardPlace, *given: Any) -> int:
-        if place.shard != place.step.shards[0]:
-            return apply_sink(place, *given)
-        waiting.append(lambda: apply_sink(place, *given))
+    def later(part: StatePart, *given: Any) -> int:
+        if part.part.shard != part.step.shards[0]:
+            return apply_sink(part, *given)
+        waiting.append(lambda: apply_sink(part, *given))
         return 0
 
     def run(*given: Any) -> bool:

@@ -91,6 +91,7 @@ def test_without_a_bug_every_scenario_is_strong(play: Play, scenario: Scenario):
         assert verdict.holds(Level.STRONG) is True, verdict.counterexample(Level.STRONG)
 
 
+@pytest.mark.whole_shards  # or shards would refuse what a bug writes, dealt out otherwise
 @pytest.mark.parametrize("bug", CAUGHT)
 def test_a_bug_planted_in_the_product_is_caught(play: Play, bug: str):
     scenario, level, words = CAUGHT[bug]

@@ -16,7 +16,7 @@ from everview.catalog import CHANGES
 from everview.engines.engine import Engine
 from everview.errors import UnsupportedSql
 from everview.maintain import epochs
-from everview.programs.applying import ShardPlace
+from everview.programs.applying import StatePart
 from everview.programs.step import Step
 from everview.programs.turns import turn
 from tests.records import record_of
@@ -180,9 +180,10 @@ def test_what_has_no_epochs_says_so(shop: ev.Database) -> None:
 def test_waiting_for_a_turn_is_not_an_operator_s_time(db: ev.Database) -> None:
     db.store.states.create("state", [0])
     shard = db.store.states.shard("state", 0)
-    place = ShardPlace(Step(db.store.address, (0,), 1, 2, {}, {}), "state", 0)
+    step = Step(db.store.address, (0,), 1, 2, {}, {})
+    part = StatePart(step, "state", step.parts.first)
     result = pa.table({"n": [1, 2, 3]})
-    applying = threading.Thread(target=place.once, args=(7, lambda state: (result, 3)))
+    applying = threading.Thread(target=part.once, args=(7, lambda state: (result, 3)))
     with turn:
         applying.start()
         time.sleep(0.5)

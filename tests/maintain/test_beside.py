@@ -476,14 +476,14 @@ def test_a_load_goes_on_where_it_was_ended(
     create(db, spend=SPEND)
     db.maintain()
     applied: list[str] = []
-    run = workers._shard_of
+    run = workers._work_on
 
-    def noted(kind: str, task: Any, shard: int, rows: Any) -> Any:
+    def noted(kind: str, task: Any, rows: workers.PartRows) -> Any:
         if workers._step(task.step).start is None:
-            applied.append(f"{kind} {task.state} {shard}")
-        return run(kind, task, shard, rows)
+            applied.append(f"{kind} {task.state} {rows.part.shard}")
+        return run(kind, task, rows)
 
-    monkeypatch.setattr(workers, "_shard_of", noted)
+    monkeypatch.setattr(workers, "_work_on", noted)
     create(db, named=NAMED)
     keep_pace, ends = pacing.keep_pace, [0, 0]
 

@@ -221,7 +221,7 @@ def test_states_with_files_of_their_own_go_on_and_the_format_becomes_ours(
             ev.open(path)
     assert file.read_text() == "everview 4\n"
     with ev.open(path) as db:
-        assert file.read_text() == "everview 5\n"
+        assert file.read_text() == "everview 6\n"
         db.engines.use(sail)
         order(db, range(20, 50), amount=5)
         create(db, range(4, 6))

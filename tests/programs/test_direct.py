@@ -193,9 +193,9 @@ def test_an_operator_that_two_views_share_runs_once(
     applied: list[str] = []
     apply: Callable[..., Any] = direct.apply_operator
 
-    def noted(place: Any, *rest: Any) -> Any:
-        applied.append(f"{place.state} {place.shard}")
-        return apply(place, *rest)
+    def noted(part: Any, *rest: Any) -> Any:
+        applied.append(f"{part.state} {part.part.shard}")
+        return apply(part, *rest)
 
     monkeypatch.setattr(direct, "apply_operator", noted)
     change(shop, random.Random(4))

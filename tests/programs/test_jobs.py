@@ -117,10 +117,10 @@ def test_each_operator_is_run_once(
     run: list[tuple[str | None, int]] = []
 
     def operated(
-        task: workers.Task, shard: int, rows: Any, work: Any = workers._apply_operator
+        task: workers.Task, rows: workers.PartRows, work: Any = workers._apply_operator
     ) -> Any:
-        run.append((task.state, shard))
-        return work(task, shard, rows)
+        run.append((task.state, rows.part.shard))
+        return work(task, rows)
 
     monkeypatch.setitem(workers._KINDS, "operator", operated)
     monkeypatch.setattr(programs, "jobs", _always(programs.jobs))

@@ -78,7 +78,14 @@ from everview.stores.base import (
     change_schema,
 )
 from everview.stores.embedded.observers import Observers, ask, tell
-from everview.stores.work import KEPT_EPOCHS, ShardWork, Tally, records
+from everview.stores.work import (
+    KEPT_EPOCHS,
+    ShardWork,
+    Tally,
+    append_record,
+    counted,
+    records,
+)
 
 Row = dict[str, Any]
 _STORES: dict[str, MemoryStore] = {}
@@ -321,6 +328,9 @@ class MemoryShard(Shard):
         self.logged: dict[int, pa.Table] = {}
         self.rows_read: dict[str, int] = {}
         self.lock = threading.RLock()
+        self.rows_of_slots: tuple[int, ...] = ()
+        # of an epoch that dealt slots out, by first slot: outputs, rows and nanoseconds
+        self.parts: dict[int, tuple[pa.Table, int, int]] = {}
 
     def _check(self, epoch: int, token: int) -> None:
         if token < self.token or any(known > epoch for known in self.versions):
@@ -333,20 +343,31 @@ class MemoryShard(Shard):
         token: int,
         work: Callable[[Any], pa.Table],
         log_after: int | None = None,
+        slots: tuple[int, ...] | None = None,
     ) -> pa.Table:
         with self.lock:
             self._check(epoch, token)
-            below = [known for known in self.versions if known < epoch]
+            if slots is None or epoch not in self.versions:
+                self.parts = {}
+            elif slots[0] in self.parts:
+                return self.parts[slots[0]][0]
+            below = [known for known in self.versions if known < epoch or self.parts]
             state = copy.deepcopy(self.versions[max(below)][0]) if below else CountedState()
             state.tally, state.log = Tally(), None
             output = work(state)
             first = epoch if log_after is None else log_after
             self.logged = {known: log for known, log in self.logged.items() if known > first}
             if log_after is not None and state.log is not None:
-                self.logged[epoch] = state.log
-            kept = {known: self.versions[known] for known in sorted(below)[-1:]}
+                logs = [self.logged[epoch]] if self.parts and epoch in self.logged else []
+                self.logged[epoch] = pa.concat_tables([*logs, state.log])
+            kept = {known: self.versions[known] for known in sorted(below)[-1:] if known < epoch}
             self.versions = {**kept, epoch: (state, output)}
-            self.took[epoch] = state.tally.record(epoch)
+            took = self.took.get(epoch, b"") if self.parts else b""
+            self.took[epoch] = append_record(took, state.tally.record(epoch))
+            if slots is not None:
+                self.parts[slots[0]] = output, state.tally.rows_in, state.tally.nanoseconds
+            if (rows := state.tally.rows_of_slots) is not None:
+                self.rows_of_slots = counted(self.rows_of_slots, rows, slots)
             return output
 
     def load(self, epoch: int, token: int, work: Callable[[Any], pa.Table]) -> pa.Table:
@@ -363,10 +384,14 @@ class MemoryShard(Shard):
             self._check(epoch, token)
             self.versions = {epoch: (CountedState(), output)}
 
-    def output(self, epoch: int) -> pa.Table | None:
+    def output(self, epoch: int, slots: tuple[int, ...] | None = None) -> pa.Table | None:
         if any(known > epoch for known in self.versions):
             raise Superseded(f"a later epoch than {epoch} was applied")
-        return self.versions[epoch][1] if epoch in self.versions else None
+        if epoch not in self.versions:
+            return None
+        if slots is None:
+            return self.versions[epoch][1]
+        return self.parts[slots[0]][0] if slots[0] in self.parts else None
 
     def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         for epoch in sorted(self.logged):
@@ -410,7 +435,9 @@ class MemoryShard(Shard):
 
     def work(self) -> ShardWork:
         took = b"".join(self.took[epoch] for epoch in sorted(self.took)[-KEPT_EPOCHS:])
-        return ShardWork(records(self.loaded)[0] if self.loaded else None, records(took))
+        load = records(self.loaded)[0] if self.loaded else None
+        parts = tuple((first, rows, took_by) for first, (_, rows, took_by) in self.parts.items())
+        return ShardWork(load, records(took), self.rows_of_slots, parts)
 
     def size(self) -> tuple[int, int]:
         return len(self._newest()), 0

@@ -7,6 +7,7 @@ from contextlib import closing
 from threading import Event, Thread
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -29,6 +30,19 @@ def add(number: int) -> Work:
         state.change_bags([b"bag"], [b"row"], [number])
         state.tally.rows_in = number
         return pa.table({"found": [now]})
+
+    return work
+
+
+def put(key: bytes, number: int, rows_of_slots: list[int] | None = None) -> Work:
+    """Sets a value."""
+
+    def work(state: Any) -> pa.Table:
+        state.put_many([key], [b"%d" % number])
+        state.tally.rows_in = number
+        if rows_of_slots is not None:
+            state.tally.rows_of_slots = np.array(rows_of_slots)
+        return pa.table({"put": [number]})
 
     return work
 
@@ -84,6 +98,71 @@ def test_whatever_an_earlier_attempt_wrote_the_outcome_is_the_same(shard: Shard)
         assert shard.apply(3, 2, add(1)).to_pydict() == {"found": [15]}
     assert shard.get(b"sum") == b"16"
     assert [work.epoch for work in shard.work().epochs] == [2, 3], "each counts once"
+
+
+def test_parts_of_an_epoch_count_once_each(shard: Shard) -> None:
+    """The work of some slots is that of keys which no other slot has."""
+    shard.load(1, 1, add(5))
+    even, odd = (0, 2, 4), (1, 3)
+    for token in (1, 1, 2):
+        assert shard.apply(2, token, put(b"even", 2), None, even).to_pydict() == {"put": [2]}
+        assert shard.apply(2, token, put(b"odd", 3), None, odd).to_pydict() == {"put": [3]}
+    assert (shard.get(b"even"), shard.get(b"odd"), shard.get(b"sum")) == (b"2", b"3", b"5")
+    outputs = [shard.output(2, slots) for slots in (even, odd)]
+    assert [output.to_pydict() for output in outputs if output is not None] == [
+        {"put": [2]},
+        {"put": [3]},
+    ]
+    (work,) = shard.work().epochs
+    assert (work.epoch, work.rows_in) == (2, 5), "one record for the epoch"
+    other = (0, 1)
+    assert shard.apply(3, 2, put(b"even", 7), None, other).to_pydict() == {"put": [7]}
+    assert shard.output(3, (2, 3)) is None, "that part had nothing to do"
+    assert shard.apply(4, 2, add(1)).to_pydict() == {"found": [5]}
+    with pytest.raises(Superseded):
+        shard.apply(3, 2, put(b"odd", 9), None, (2, 3))
+    whole = shard.output(4)
+    assert whole is not None
+    assert whole.to_pydict() == {"found": [5]}
+
+
+def test_rows_of_slots_are_counted_part_by_part(shard: Shard) -> None:
+    assert shard.work().rows_of_slots == ()
+    shard.apply(2, 1, put(b"a", 1, [4, 3, 2, 1]))
+    assert shard.work().rows_of_slots == (4, 3, 2, 1)
+    shard.apply(3, 1, put(b"a", 1, [9, 0, 9, 0]), None, (0, 2))
+    assert shard.work().rows_of_slots == (9, 3, 9, 1)
+    shard.apply(3, 1, put(b"b", 1, [0, 8, 0, 8]), None, (1, 3))
+    assert shard.work().rows_of_slots == (9, 8, 9, 8)
+    assert [part[0] for part in shard.work().parts] == [0, 1]
+    shard.apply(4, 1, put(b"b", 1))
+    assert shard.work().rows_of_slots == (9, 8, 9, 8), "as they were counted last"
+
+
+def test_the_log_has_all_parts_of_an_epoch(shard: Shard) -> None:
+    def logs(number: int) -> Work:
+        def work(state: Any) -> pa.Table:
+            state.log = pa.table({"n": [number]})
+            return pa.table({})
+
+        return work
+
+    shard.apply(2, 1, logs(2), 1)
+    for _ in range(2):
+        for slots in ((0, 2), (1,), (11,)):
+            shard.apply(3, 1, logs(slots[0]), 1, slots)
+    shard.apply(10, 1, logs(10), 1)
+
+    def log(after: int, upto: int) -> list[tuple[int, int]]:
+        tables = shard.log(after, upto)
+        return sorted((epoch, n) for epoch, table in tables for n in table["n"].to_pylist())
+
+    assert log(1, 10) == [(2, 2), (3, 0), (3, 1), (3, 11), (10, 10)]
+    assert log(2, 3) == [(3, 0), (3, 1), (3, 11)]
+    shard.apply(11, 1, logs(11), 3)
+    assert log(0, 99) == [(10, 10), (11, 11)]
+    shard.apply(12, 1, logs(12), None, (5,))
+    assert log(0, 99) == []
 
 
 def test_an_attempt_that_fails_leaves_nothing(shard: Shard) -> None:

@@ -462,7 +462,7 @@ def test_a_shard_outlives_its_store_and_its_first_map(tmp_path: Path) -> None:
 def test_an_output_of_any_size_is_stored_in_pieces(
     shard: EmbeddedShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everview.stores.embedded.shard._PIECE", 100)
+    monkeypatch.setattr("everview.stores.embedded.notes._PIECE", 100)
     large, small = pa.table({"n": range(1000)}), pa.table({"n": [7]})
     for epoch, output in enumerate((large, small, large.slice(0, 0), large), 1):
         shard.hand(epoch, 1, output)

@@ -27,6 +27,7 @@ from everview.errors import (
 )
 from everview.programs import step
 from everview.stores.embedded.catalog import EmbeddedCatalog
+from everview.stores.embedded.pinned import PinnedStates
 
 VIEWS = {
     "spend": "SELECT customer, sum(amount) AS total, count(*) AS n, count(amount) AS priced, "
@@ -420,3 +421,39 @@ def test_rows_are_told_apart_by_intervals(engine: Engine, tmp_path: Path) -> Non
             table.put([*rows, {"id": 7, "a": days[0], "b": None}])
             assert db.maintain().failed == {}
             assert all(db.verify(name).equal for name in views)
+
+
+def test_every_row_is_had_by_its_key_from_the_shard_of_its_slot(
+    db: ev.Database, sail: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.engines.use(sail)
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, g STRING, day DATE, x DECIMAL(20,2), b BOOLEAN)")
+    days = [None, *(date(2024, 1, d) for d in range(1, 20))]
+    db.table("t").put(
+        [
+            {"id": i, "g": [None, "", "ä", "b"][i % 4], "day": days[i % 20], "x": i % 9, "b": i > 9}
+            for i in range(200)
+        ]
+    )
+    keys = {"id": 1, "g, day": 1, "day": 1, "x": 2, "b, g": 1, "g, x": 1}
+    for number, columns in enumerate(keys):
+        query = f"SELECT {columns}, count(*) AS n FROM t GROUP BY {columns}"
+        db.sql(f"CREATE MATERIALIZED VIEW v{number} AS {query}")
+    db.sql("CREATE MATERIALIZED VIEW pairs AS SELECT a.id, b.g AS h FROM t a JOIN t b USING (id)")
+    db.maintain()
+    asked: list[int] = []
+    shard_of = PinnedStates.shard
+
+    def noted(self: PinnedStates, state: str, number: int) -> Any:
+        asked.append(number)
+        return shard_of(self, state, number)
+
+    monkeypatch.setattr(PinnedStates, "shard", noted)
+    for name in [*(f"v{number}" for number in range(len(keys))), "pairs"]:
+        view = db.view(name)
+        rows = list(view.scan())
+        asked.clear()
+        assert [view.get(*(row[column] for column in view.key)) for row in rows] == rows, name
+        if name in ("v0", "v1", "v2", "pairs"):
+            assert len(asked) == len(rows), "one shard is asked for each row"
+    assert db.view("v3").get("7.00") == {"x": Decimal("7.00"), "n": 22}

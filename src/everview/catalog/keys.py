@@ -17,6 +17,7 @@ from everview.catalog.records import (
     PinLimit,
     Record,
     Replacement,
+    Slots,
     Unsynced,
     ViewRecord,
     Waiting,
@@ -73,5 +74,6 @@ LOAD = _only("load", LoadRecord)
 PACE = _only("pace", Pace)
 WAITING = _only("waiting", Waiting)
 PIN_LIMIT = _only("pins", PinLimit)
+NUMBER_OF_SLOTS = _only("slots", Slots)
 UNSYNCED = _only("unsynced", Unsynced)
 LEASE = _only("lease", LeaseRecord)

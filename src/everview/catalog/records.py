@@ -17,6 +17,7 @@ Positions = Mapping[str, Mapping[int, int]]  # by table and region: the sequence
 NEW, LIVE, STOPPED = "new", "live", "stopped"
 LOAD_NOTES = 2  # the newest version, see ViewRecord
 LOAD_LAG = 2.0  # seconds, see ViewRecord
+SLOTS, MOST_SLOTS = 64, 1024  # of a database, unless its maker says otherwise, and at the most
 ROWS = "view"  # stands for the rows of a view among the identities of its operators
 
 
@@ -34,13 +35,15 @@ class Epoch:
     """The positions of all tables at a `time` in µs since 1970, up to which views follow them.
 
     The catalog has the committed epoch, and the one that the maintainer works on (the intent). With
-    `joins`, the views of the load that is ready become part of the others in this epoch.
+    `joins`, the views of the load that is ready become part of the others in this epoch. If it
+    deals slots out, `tasks` says of each slot which task takes it.
     """
 
     number: int
     positions: Positions = field(default_factory=dict)
     time: int = 0
     joins: bool = False
+    tasks: tuple[int, ...] = ()
 
     def without(self, tables: set[str]) -> Epoch:
         """The epoch of fewer tables."""
@@ -49,14 +52,27 @@ class Epoch:
 
     def to_document(self) -> Document:
         positions = positions_to_json(self.positions)
-        document = {"number": self.number, "positions": positions, "time": self.time}
-        return document | ({"joins": True} if self.joins else {})
+        document: Document = {
+            "number": self.number,
+            "positions": positions,
+            "time": self.time,
+        }
+        if self.joins:
+            document["joins"] = True
+        if self.tasks:
+            document["tasks"] = list(self.tasks)
+        return document
 
     @classmethod
     def from_document(cls, document: Document) -> Self:
         positions = positions_from_json(document["positions"])
-        joins = document.get("joins", False)
-        return cls(document["number"], positions, document.get("time", 0), joins)
+        return cls(
+            document["number"],
+            positions,
+            document.get("time", 0),
+            document.get("joins", False),
+            tuple(document.get("tasks", ())),
+        )
 
 
 NO_EPOCH = Epoch(0)  # of a database in which no view was ever loaded
@@ -145,6 +161,9 @@ class Definition:
 class ViewRecord:
     """A view: its definition, its plan, where its state is, and how it is doing.
 
+    Its state lies in `slots`, by the hashes of keys, and these in `shards`, in turn: both are the
+    same for all views of a database.
+
     `tables` are those it reads, itself or through views; `widths` tells for the tables in its query
     how many columns they had. `views` are the names of the views it reads, by what its query calls
     them. `states` tells for each operator, by identity, where its state is, and under `ROWS` where
@@ -175,6 +194,7 @@ class ViewRecord:
     load_notes: int = 0
     rebuilding: bool = False
     load_lag: float = LOAD_LAG
+    slots: int = SLOTS
 
     @cached_property
     def plan(self) -> Node:
@@ -253,6 +273,7 @@ class ViewRecord:
             "noted": self.load_notes or None,
             "rebuilding": self.rebuilding or None,
             "load_lag": None if self.load_lag == LOAD_LAG else self.load_lag,
+            "slots": None if self.slots == SLOTS else self.slots,
             "family": family.to_document() if (family := self.definition.family) else None,
         }
         return {
@@ -305,6 +326,7 @@ class ViewRecord:
             load_notes=int(document.get("noted", 0)),
             rebuilding=document.get("rebuilding", False),
             load_lag=document.get("load_lag", LOAD_LAG),
+            slots=document.get("slots", SLOTS),
         )
 
 
@@ -429,6 +451,13 @@ class PinLimit(Flat):
     """How many seconds old a pin may become."""
 
     max_age: float
+
+
+@dataclass(frozen=True)
+class Slots(Flat):
+    """In how many slots the state of views is to lie, if the maker of a database has said it."""
+
+    number: int
 
 
 @dataclass(frozen=True)

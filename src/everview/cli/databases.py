@@ -19,7 +19,12 @@ from everview.results.result import render
 
 @click.command()
 @click.argument("db", type=click.Path())
-def init(db: str) -> None:
+@click.option(
+    "--slots",
+    type=int,
+    help="In how many slots the state of views lies: a multiple of 4; by default 64.",
+)
+def init(db: str, slots: int | None) -> None:
     """Create a database in the directory DB.
 
     If DB is a database already, the command changes nothing.
@@ -27,9 +32,10 @@ def init(db: str) -> None:
     \b
     Example:
       everview init shop.ev
+      everview init large.ev --slots 256
     """
     is_old = os.path.isdir(db) and _is_database(db)
-    everview.open(db, create=True).close()
+    everview.open(db, create=True, slots=slots).close()
     click.echo(f"{db} is a database already" if is_old else f"created {db}")
 
 

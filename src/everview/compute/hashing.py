@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from xxhash import xxh64_intdigest
 
 Hashes = npt.NDArray[np.uint64]
 _SEED = 42
+_DAY_ZERO = date(1970, 1, 1).toordinal()
 _1, _2, _3, _4, _5 = (
     np.uint64(prime)
     for prime in (
@@ -46,6 +48,32 @@ def hashes(columns: Sequence[pa.Array], length: int) -> npt.NDArray[np.int64]:
         is_null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
         result = hashed if is_null is None else np.where(is_null, result, hashed)
     return result.view(np.int64)
+
+
+def hash_of(values: Sequence[tuple[pa.DataType, Any]]) -> int | None:
+    """The hash of one row over some columns; None where a value isn't plainly of its type. All of
+    Spark's hashes are those of a value's bytes, with the hash of the values before as the seed."""
+    result = _SEED
+    for type_, value in values:
+        if value is None:
+            continue
+        data = _bytes_of(type_, value)
+        if data is None:
+            return None
+        result = xxh64_intdigest(data, result)
+    return result - (1 << 64) if result >> 63 else result
+
+
+def _bytes_of(type_: pa.DataType, value: Any) -> bytes | None:
+    if type(value) is int and pa.types.is_integer(type_):
+        width = 8 if type_ == pa.int64() else 4
+        fits = -(1 << 8 * width - 1) <= value < 1 << 8 * width - 1
+        return value.to_bytes(width, "little", signed=True) if fits else None
+    if type(value) is str and pa.types.is_string(type_):
+        return value.encode()
+    if type(value) is date and pa.types.is_date32(type_):
+        return (value.toordinal() - _DAY_ZERO).to_bytes(4, "little", signed=True)
+    return None
 
 
 def _of_column(column: pa.Array, seeds: Hashes) -> Hashes:

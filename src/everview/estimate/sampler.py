@@ -21,11 +21,11 @@ from everview.plan.estimates import STATELESS, not_null
 from everview.plan.expressions import column_of
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
 from everview.plan.statistics import RANGE
-from everview.programs.computed import SHARDED, WEIGHTED
+from everview.programs.computed import PLACED, WEIGHTED
 from everview.programs.program import Program
 from everview.programs.reading import names_read
 from everview.programs.step import Step
-from everview.programs.workers import SHARD
+from everview.programs.workers import PLACE
 from everview.schema import Column, quoted
 from everview.spark.types import struct
 
@@ -75,8 +75,8 @@ class Sampler:
         step = Step("", (0,), 0, 0, None, {})
         program = Program(self._session, step, {})
         input_rows = rows.select([*below.names(), RANGE]).rename_columns([*below.names(), WEIGHT])
-        input_rows = input_rows.append_column(SHARD, pa.array(np.zeros(len(rows), np.int32)))
-        schema = struct((*below.columns, WEIGHTED, SHARDED))
+        input_rows = input_rows.append_column(PLACE, pa.array(np.zeros(len(rows), np.int32)))
+        schema = struct((*below.columns, WEIGHTED, PLACED))
         try:
             program.put(below, self._session.createDataFrame(input_rows, schema).coalesce(1))
             frame = program.frame(node)

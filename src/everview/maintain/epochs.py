@@ -14,6 +14,7 @@ from everview.explain.work import with_changes
 from everview.freshness import age_of, oldest_pending
 from everview.maintain import joining
 from everview.maintain.cut import cut
+from everview.maintain.dealing import deal_out
 from everview.maintain.maintainer import FAILURES, Maintainer, run_alone
 from everview.maintain.views import tables_of, views_touched
 from everview.maintain.watching import Epoch as Committed
@@ -61,6 +62,7 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
             epoch = replace(epoch, number=load.number)
             store.catalog.write({EPOCH: epoch}, token)
         intent = Epoch(epoch.number + 1, end, now, joins=load is not None)
+        intent = replace(intent, tasks=_dealt(maintainer, views, start, intent, epoch.tasks))
         store.catalog.write({INTENT: intent}, token)
     elif not intent.joins:
         load, start = None, epoch.positions
@@ -69,9 +71,9 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
     began, rows, oldest = time.monotonic(), report.rows, oldest_pending(store, epoch.positions)
     own_start = start if load is None else {t: start[t] for t in tables_of(views)}
     own_end = {table: end[table] for table in own_start}
-    step = maintainer.step(intent.number, own_start, own_end)
+    step = maintainer.step(intent.number, own_start, own_end, intent.tasks)
     _run_or_stop(maintainer, views_touched(views, step), step)
-    committed = Epoch(intent.number, end, intent.time)
+    committed = Epoch(intent.number, end, intent.time, tasks=intent.tasks or epoch.tasks)
     changes = with_changes(store, step.epoch, start, end)
     if load is None:
         store.catalog.write({EPOCH: committed, INTENT: None, **changes}, token)
@@ -89,6 +91,24 @@ def _run_epoch(maintainer: Maintainer, views: list[ViewRecord]) -> bool:
         Committed(step.epoch, step.changes, report.rows - rows, seconds, maintainer.lags[-1])
     )
     return True
+
+
+def _dealt(
+    maintainer: Maintainer,
+    views: list[ViewRecord],
+    start: Positions,
+    intent: Epoch,
+    before: tuple[int, ...],
+) -> tuple[int, ...]:
+    """How an epoch deals slots out to tasks. It is part of the intent: an epoch that runs again
+    finds what an earlier attempt wrote."""
+    if not views:
+        return ()
+    tables = tables_of(views)
+    own_start, own_end = ({t: at[t] for t in tables} for at in (start, intent.positions))
+    step = maintainer.step(intent.number, own_start, own_end)
+    tasks = maintainer.tasks or len(step.shards)
+    return deal_out(maintainer.store, views_touched(views, step), step, tasks, before)
 
 
 def _reached(start: Positions, intent: Positions) -> Positions:

@@ -189,7 +189,17 @@ class Loader(threading.Thread):
     def _step(self, number: int, start: Positions | None, end: Positions) -> Step:
         record = self._record
         address = self._store.address
-        return Step(address, self._shards, self.token, number, start, end, notes=record.notes)
+        view = record.views[0]
+        return Step(
+            address,
+            view.shards,
+            self.token,
+            number,
+            start,
+            end,
+            notes=record.notes,
+            slots=view.slots,
+        )
 
     def _fail(
         self, view: ViewRecord, step: Step, states: dict[str, str], error: EverviewError

@@ -45,13 +45,26 @@ class Maintainer:
     token: int
     report: Report
     batch: Batch = USUAL
+    tasks: int | None = None  # of an epoch that an engine computes; by default as many as shards
     lags: list[float] = field(default_factory=list)  # of the epochs since someone looked
 
-    def step(self, epoch: int, start: Positions | None, end: Positions) -> Step:
-        """The work of an epoch, or of a load; all views have the same shards."""
+    def step(
+        self, epoch: int, start: Positions | None, end: Positions, tasks: tuple[int, ...] = ()
+    ) -> Step:
+        """The work of an epoch, or of a load; all views have the same slots and shards."""
         logs = {} if start is None else self._logs()
         view = next(iter(self.store.catalog.all(VIEWS).values()))
-        return Step(self.store.address, view.shards, self.token, epoch, start, end, logs)
+        return Step(
+            self.store.address,
+            view.shards,
+            self.token,
+            epoch,
+            start,
+            end,
+            logs,
+            slots=view.slots,
+            tasks=tasks,
+        )
 
     def _logs(self) -> dict[str, int]:
         """The states of views that someone follows, each with where its log begins. To be asked

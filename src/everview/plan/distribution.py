@@ -6,11 +6,15 @@ is shuffled, in a new round.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from everview.plan import placing
 from everview.plan.nodes import Node
 from everview.plan.placing import UNNAMED, Distribution
+from everview.schema import Column
 
 _KNOWN = "_distribution"  # the attribute in which a node keeps its distribution
+_WHOLE = "_lies_whole"  # and whether its rows lie by whole shards
 
 
 def distribution(node: Node) -> Distribution:
@@ -40,6 +44,34 @@ def lies(node: Node, by: Distribution) -> bool:
     return all(needed <= place for needed, place in zip(by, actual, strict=True))
 
 
+def lies_whole(node: Node) -> bool:
+    """Whether a node's rows come in whole shards, and not in any slots of one: an operator needs
+    copies of an input in every shard, or gets rows as they lie from one that does."""
+    if _WHOLE not in vars(node):
+        for below in (*node.walk(), node):
+            if _WHOLE not in vars(below):
+                vars(below)[_WHOLE] = _lies_whole(below)
+    known: bool = vars(node)[_WHOLE]
+    return known
+
+
+def _lies_whole(node: Node) -> bool:
+    if not node.is_operator:
+        return any(map(lies_whole, node.inputs()))
+    return any(map(takes_whole, node.inputs(), shards_by(node)))
+
+
+def takes_whole(node: Node, by: Distribution) -> bool:
+    """Whether a node's rows come in whole shards to who needs them in a distribution."""
+    return by is None or (lies(node, by) and lies_whole(node))
+
+
+@lru_cache(1024)
+def columns_of_slot(plan: Node, key: tuple[str, ...]) -> tuple[Column, ...]:
+    """The columns of a view's key whose values say in which slot a row lies."""
+    return tuple(plan.column(min(place)) for place in keyed_by(plan, key))
+
+
 def shuffles(node: Node) -> bool:
     """Whether a node's inputs are shuffled, when all of them have changes."""
     if not node.is_operator:
@@ -62,10 +94,13 @@ def keyed_by(node: Node, names: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 __all__ = [
     "UNNAMED",
     "Distribution",
+    "columns_of_slot",
     "distribution",
     "hashed",
     "keyed_by",
     "lies",
+    "lies_whole",
     "shards_by",
     "shuffles",
+    "takes_whole",
 ]

@@ -1,4 +1,4 @@
-"""What is done to one shard in a step: an operator or the sink of a view, applied once."""
+"""What is done to one part in a step: an operator or the sink of a view, applied once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from everview.delta import WEIGHT, weighted
@@ -17,6 +18,7 @@ from everview.operators.sink import ViewSink
 from everview.plan.nodes import Node, node_of
 from everview.programs.step import Step
 from everview.programs.turns import turn
+from everview.ring.parts import Part
 from everview.schema import Column
 from everview.state import State
 from everview.stores import shared_store
@@ -26,12 +28,14 @@ Work = Callable[[Any], tuple[pa.Table, int]]
 
 
 @dataclass(frozen=True)
-class ShardPlace:
-    """A shard of a state in a step; a `state` None computes without keeping any."""
+class StatePart:
+    """A part of a state in a step; a `state` None computes without keeping any. `rows_of_slots`
+    says how many rows came to each slot, if that is known."""
 
     step: Step
     state: str | None
-    shard: int
+    part: Part
+    rows_of_slots: np.ndarray | None = None
 
     def once(self, rows_in: int, work: Work) -> pa.Table:
         """Do `work` in a turn, once for each epoch; it returns its output and how many rows to
@@ -46,39 +50,41 @@ class ShardPlace:
                 output, rows_out = work(state)
                 state.tally.nanoseconds += time.perf_counter_ns() - begun
             state.tally.rows_in, state.tally.rows_out = rows_in, rows_out
+            state.tally.rows_of_slots = self.rows_of_slots
             return output
 
         step = self.step
-        shard = shared_store(step.address, readonly=False).states.shard(self.state, self.shard)
+        shard = shared_store(step.address, readonly=False).states.shard(self.state, self.part.shard)
         if step.start is None:
             return shard.load(step.epoch, step.token, timed_work)
-        return shard.apply(step.epoch, step.token, timed_work, step.logs.get(self.state))
+        log_after = step.logs.get(self.state)
+        return shard.apply(step.epoch, step.token, timed_work, log_after, self.part.slots)
 
 
 def apply_operator(
-    place: ShardPlace, operator: Operator, deltas: list[pa.Table], rows_in: int
+    part: StatePart, operator: Operator, deltas: list[pa.Table], rows_in: int
 ) -> pa.Table:
-    """The output of an operator for the deltas of its inputs in a shard."""
+    """The output of an operator for the deltas of its inputs in a part."""
 
     def work(state: State) -> tuple[pa.Table, int]:
         output = operator.apply(deltas, state)
         return output, output.num_rows
 
-    return place.once(rows_in, work)
+    return part.once(rows_in, work)
 
 
-def apply_sink(place: ShardPlace, sink: ViewSink, delta: pa.Table) -> int:
-    """Write the rows of a view in a shard; returns how many it touched."""
-    epoch = place.step.epoch
+def apply_sink(part: StatePart, sink: ViewSink, delta: pa.Table) -> int:
+    """Write the rows of a view in a part; returns how many it touched."""
+    epoch = part.step.epoch
 
     def work(state: CountedState) -> tuple[pa.Table, int]:
         touched = sink.apply(delta, state, epoch, epoch - 1)
-        if place.state in place.step.logs:
+        if part.state in part.step.logs:
             state.log = touched.log()
         number = len(touched.after)
         return pa.table({"touched": pa.array([number], pa.int64())}), number
 
-    touched: int = place.once(delta.num_rows, work)["touched"][0].as_py()
+    touched: int = part.once(delta.num_rows, work)["touched"][0].as_py()
     return touched
 
 

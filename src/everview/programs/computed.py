@@ -14,14 +14,14 @@ from everview.plan.distribution import distribution
 from everview.plan.expressions import Tree, column_of, staged, verbatim
 from everview.plan.nodes import Constant, Filter, Generate, Node, Project, Recompute, Refresh
 from everview.programs.dialect import sql_for
-from everview.programs.workers import SHARD
+from everview.programs.workers import PLACE
 from everview.reach.asking import ask
 from everview.schema import Column, quoted, sql_name
 from everview.spark.types import spark_type, struct
 
 REGION = Column("id", pa.int64())
 WEIGHTED = Column(WEIGHT, pa.int64())
-SHARDED = Column(SHARD, pa.int32())
+PLACED = Column(PLACE, pa.int32())
 
 
 class Computed:
@@ -37,7 +37,7 @@ class Computed:
         self, node: Filter | Project | Generate | Recompute, frame: DataFrame
     ) -> DataFrame:
         """The frame of a node that the engine computes, row by row or group by group."""
-        placed = self.columns([WEIGHT] if distribution(node) is None else [WEIGHT, SHARD])
+        placed = self.columns([WEIGHT] if distribution(node) is None else [WEIGHT, PLACE])
         if isinstance(node, Filter):
             (condition,), frame = self._staged([node.condition], node.input, frame)
             rows = frame.where(self._open(sql_for(self._session, condition)))

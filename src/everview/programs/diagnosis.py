@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from everview.plan.jobs import MOST_TOGETHER, size_in_one_job
 from everview.plan.nodes import Aggregate, Filter, Node, Project, Source
-from everview.programs.computed import SHARDED, WEIGHTED
+from everview.programs.computed import PLACED, WEIGHTED
 from everview.programs.program import Program
 from everview.programs.step import Step
-from everview.programs.workers import SHARD
+from everview.programs.workers import PLACE
 from everview.schema import Column
 from everview.spark.types import struct
 
@@ -93,7 +93,7 @@ def _rows(frame: DataFrame) -> pa.Table | None:
 
 
 def _fails(session: SparkSession, top: Node, base: Node, rows: pa.Table, step: Step) -> bool:
-    columns = (*base.columns, WEIGHTED, *([SHARDED] if SHARD in rows.column_names else []))
+    columns = (*base.columns, WEIGHTED, *([PLACED] if PLACE in rows.column_names else []))
     rows = rows.select([column.name for column in columns])
     program = Program(session, step, {})
     program.put(base, session.createDataFrame(rows, struct(columns)))

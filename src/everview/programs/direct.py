@@ -27,10 +27,17 @@ from everview.compute.hashing import is_hashed
 from everview.delta import WEIGHT, weighted
 from everview.errors import EverviewError
 from everview.operators.sink import sink_of
-from everview.plan.distribution import Distribution, keyed_by, lies, shards_by
+from everview.plan.distribution import (
+    Distribution,
+    keyed_by,
+    lies,
+    lies_whole,
+    shards_by,
+    takes_whole,
+)
 from everview.plan.nodes import Constant, Filter, Node, Project, Source, Union
 from everview.programs.applying import (
-    ShardPlace,
+    StatePart,
     apply_operator,
     apply_sink,
     empty_delta,
@@ -39,6 +46,7 @@ from everview.programs.applying import (
 )
 from everview.programs.reading import Changes, Rows, names_read, parts_of
 from everview.programs.step import Step
+from everview.ring.parts import Parts
 from everview.stores import shared_store
 
 DIRECT = "EVERVIEW_DIRECT_CHANGES"
@@ -46,10 +54,10 @@ DIRECT_CHANGES = int(os.environ.get(DIRECT, "100000"))  # with more, several cor
 
 
 class Placed(NamedTuple):
-    """The delta of a node, and the shard of each row if its rows lie in shards."""
+    """The delta of a node, and the place of each row if its rows lie in shards."""
 
     delta: pa.Table
-    shards: np.ndarray | None = None
+    places: np.ndarray | None = None
 
 
 def is_small(step: Step, most: int | None = None) -> bool:
@@ -129,9 +137,15 @@ class Direct:
         if placed is None:
             return 0
         sink, touched = sink_of(plan.columns, view.key, view.parameters), 0
-        for shard, delta in self._by_shard(plan, placed, keyed_by(plan, view.key)).items():
-            touched += apply_sink(ShardPlace(self._step, view.rows, shard), sink, delta)
+        by = keyed_by(plan, view.key)
+        parts = self._parts_for(takes_whole(plan, by))
+        for number, delta in self._by_part(parts, plan, placed, by).items():
+            part = StatePart(self._step, view.rows, parts.all[number])
+            touched += apply_sink(part, sink, delta)
         return touched
+
+    def _parts_for(self, whole: bool) -> Parts:
+        return self._step.whole_parts if whole else self._step.parts
 
     def _placed(self, node: Node) -> Placed | None:
         """The delta of a node; None if it has no rows."""
@@ -195,50 +209,51 @@ class Direct:
         return Placed(named_delta(weighted(table, 1), node.columns))
 
     def _operator(self, node: Node, inputs: Sequence[Placed | None]) -> Placed | None:
-        parts: dict[int, list[pa.Table]] = {}
+        parts = self._parts_for(lies_whole(node))
+        inputs_of: dict[int, list[pa.Table]] = {}
         for place, (below, placed) in enumerate(zip(node.inputs(), inputs, strict=True)):
             if placed is None:
                 continue
-            for shard, delta in self._by_shard(below, placed, shards_by(node)[place]).items():
-                parts.setdefault(shard, list(map(empty_delta, node.inputs())))[place] = delta
+            deltas_of = self._by_part(parts, below, placed, shards_by(node)[place])
+            for number, delta in deltas_of.items():
+                inputs_of.setdefault(number, list(map(empty_delta, node.inputs())))[place] = delta
         operator, state = operator_of(node.own_text), self._states.get(node.identity)
-        outputs, shards = [], []
-        for shard, deltas in parts.items():
-            place_ = ShardPlace(self._step, state, shard)
+        outputs, places = [], []
+        for number, deltas in inputs_of.items():
+            part = parts.all[number]
             rows_in = sum(delta.num_rows for delta in deltas)
-            output = apply_operator(place_, operator, deltas, rows_in)
+            output = apply_operator(StatePart(self._step, state, part), operator, deltas, rows_in)
             outputs.append(named_delta(output, node.columns))
-            shards.append(np.full(output.num_rows, shard))
-        return Placed(pa.concat_tables(outputs), np.concatenate(shards)) if outputs else None
+            places.append(np.full(output.num_rows, part.place))
+        return Placed(pa.concat_tables(outputs), np.concatenate(places)) if outputs else None
 
     def _seeded(self, node: Node, placed: Placed | None) -> Placed:
-        """With a row of weight 0."""
-        seed = seed_of(node)
-        first = np.array(self._step.shards[:1])
+        """With a row of weight 0, at the first place."""
+        seed, first = seed_of(node), np.zeros(1, np.int64)
         if placed is None:
             return Placed(seed, first)
-        shards = None if placed.shards is None else np.concatenate([placed.shards, first])
-        return Placed(pa.concat_tables([placed.delta, seed]), shards)
+        places = None if placed.places is None else np.concatenate([placed.places, first])
+        return Placed(pa.concat_tables([placed.delta, seed]), places)
 
-    def _by_shard(self, node: Node, placed: Placed, by: Distribution) -> dict[int, pa.Table]:
-        """The rows of each shard that an operator above needs to have them in."""
-        every = self._step.shards
+    def _by_part(
+        self, parts: Parts, node: Node, placed: Placed, by: Distribution
+    ) -> dict[int, pa.Table]:
+        """The rows of each part that an operator above needs to have them in."""
         if by is None:
-            return dict.fromkeys(every, placed.delta)
+            return dict.fromkeys(range(len(parts)), placed.delta)
         if not by and not lies(node, by):
-            return {every[0]: placed.delta}
-        shards = placed.shards if lies(node, by) else self._hashed(placed.delta, by)
-        assert shards is not None
-        present = np.unique(shards).tolist()
+            return {int(parts.of_place[0]): placed.delta}
+        places = placed.places if lies(node, by) else self._slots(placed.delta, by)
+        assert places is not None
+        numbers, present = parts.present(places)
         if len(present) == 1:
             return {present[0]: placed.delta}
-        return {shard: placed.delta.filter(pa.array(shards == shard)) for shard in present}
+        return {number: placed.delta.filter(pa.array(numbers == number)) for number in present}
 
-    def _hashed(self, delta: pa.Table, by: Distribution) -> np.ndarray:
+    def _slots(self, delta: pa.Table, by: Distribution) -> np.ndarray:
         assert by is not None
         columns = [delta[min(place)].combine_chunks() for place in by]
-        every = np.array(self._step.shards)
-        return every[hashes(columns, delta.num_rows) % len(every)]
+        return hashes(columns, delta.num_rows) % self._step.slots
 
 
 def seed_of(node: Node) -> pa.Table:
@@ -250,18 +265,18 @@ def seed_of(node: Node) -> pa.Table:
 
 def expressed(node: Filter | Project, placed: Placed) -> Placed:
     """The rows of a node, of those of its input."""
-    delta, shards = placed
+    delta, places = placed
     values = _compiled(node)
     assert values is not None
     columns = {name: delta[name].combine_chunks() for name in delta.column_names}
     results = [value.of(columns, delta.num_rows) for value in values]
     if isinstance(node, Filter):
         mask = results[0]
-        if shards is not None:
-            shards = shards[mask.fill_null(False).to_numpy(zero_copy_only=False)]
-        return Placed(delta.filter(mask), shards)
+        if places is not None:
+            places = places[mask.fill_null(False).to_numpy(zero_copy_only=False)]
+        return Placed(delta.filter(mask), places)
     table = pa.Table.from_arrays([*results, columns[WEIGHT]], names=[*node.names(), WEIGHT])
-    return Placed(named_delta(table, node.columns), shards)
+    return Placed(named_delta(table, node.columns), places)
 
 
 def run(

@@ -1,6 +1,7 @@
 """Plans as one Spark program for an epoch, through the public DataFrame API only.
 
-Every frame has the columns of its node and a weight; one whose rows lie in shards also says which.
+Every frame has the columns of its node and a weight; one whose rows lie in shards also has the
+place of each.
 A frame is None where no change of the epoch can reach.
 """
 
@@ -27,7 +28,9 @@ from everview.plan.distribution import (
     hashed,
     keyed_by,
     lies,
+    lies_whole,
     shards_by,
+    takes_whole,
 )
 from everview.plan.expressions import Ref, column_of
 from everview.plan.nodes import (
@@ -42,10 +45,11 @@ from everview.plan.nodes import (
     Union,
 )
 from everview.programs import workers
-from everview.programs.computed import REGION, SHARDED, WEIGHTED, Computed, nulls
+from everview.programs.computed import PLACED, REGION, WEIGHTED, Computed, nulls
 from everview.programs.step import Step, Task
-from everview.programs.workers import SHARD, SIDE
+from everview.programs.workers import PLACE, SIDE
 from everview.reach import check_node
+from everview.ring.parts import Parts
 from everview.schema import Column, quoted
 from everview.spark.types import spark_type, struct
 
@@ -131,8 +135,9 @@ class Program:
         by = tuple(frozenset(names[name].name for name in place) for place in keyed_by(plan, key))
         document = workers.view_document(plan.columns, key, view.parameters)
         slots = tuple((column.name, column.name) for column in plain)
-        task = Task(self._step_or_name, document, view.rows, ((0, slots),))
-        placed, tasks = self._placed(frame, renamed, (*plain, WEIGHTED), by)
+        whole, is_hashed = takes_whole(renamed, by), not lies(renamed, by)
+        task = Task(self._step_or_name, document, view.rows, ((0, slots),), whole, is_hashed)
+        placed, tasks = self._placed(frame, renamed, (*plain, WEIGHTED), by, self._parts(whole))
         job = placed.mapInArrow(partial(workers.sink, task, view.name), struct(RESULT_COLUMNS))
         self.duties.append(Duty(f"view {view.name}", view.rows, tasks, placed, lambda: job))
         return job
@@ -146,7 +151,7 @@ class Program:
         task, frame, tasks = operator_task
         place = self._places.get(node.identity)
         at = place or self._states[node.identity]
-        self._frames[node.identity] = self._read_shards(workers.read_ahead_output, node, at)
+        self._frames[node.identity] = self._read_ahead(node, at, task.whole)
         run: Callable[[Any], Any] = partial(workers.operate_ahead, task, place)
         job = frame.mapInArrow(run, struct(RESULT_COLUMNS))
         self._add_duty(node, task, tasks, frame, lambda: job)
@@ -155,7 +160,14 @@ class Program:
     def read_ahead(self, node: Node) -> None:
         """Read the output that an earlier job stored, instead of running the operator."""
         at = self._places[node.identity]
-        self._frames[node.identity] = self._read_shards(workers.read_ahead_output, node, at)
+        self._frames[node.identity] = self._read_ahead(node, at, whole=True)
+
+    def _read_ahead(self, node: Node, state: str, whole: bool) -> DataFrame:
+        read = partial(workers.read_ahead_output, whole=whole)
+        return self._read_parts(read, node, state, self._parts(whole))
+
+    def _parts(self, whole: bool) -> Parts:
+        return self._step.whole_parts if whole else self._step.parts
 
     def _add_duty(
         self,
@@ -191,7 +203,8 @@ class Program:
         if stored := self._stored_rows.get(node.identity):
             if stored.key is not None:
                 return self._view_rows(node, stored)
-            return self._read_shards(workers.read_operator_rows, node, stored.state)
+            whole = self._step.whole_parts
+            return self._read_parts(workers.read_operator_rows, node, stored.state, whole)
         if isinstance(node, Source):
             return self._source(node)
         if isinstance(node, Constant):
@@ -236,7 +249,8 @@ class Program:
         plain = workers.plain(node.columns)
         document = workers.view_document(node.columns, stored.key)
         read = partial(workers.read_view_rows, self._step_or_name, document, stored.state)
-        frame = self._shards().mapInArrow(read, struct((*plain, WEIGHTED)))
+        parts = self._step.whole_parts
+        frame = self._numbers(parts).mapInArrow(read, struct((*plain, WEIGHTED)))
         names, by = (
             dict(zip(node.names(), (column.name for column in plain), strict=True)),
             distribution(node),
@@ -246,21 +260,24 @@ class Program:
             if by == UNNAMED:  # no node above asks where they lie
                 by = hashed(node, tuple(node.names()))
             by = tuple(frozenset(names[name] for name in place) for place in by)
-            frame = frame.select("*", self._shard(by))
-            frame = self._shuffled(self._computed.shaped(frame, (*plain, WEIGHTED, SHARDED)))
-            self._tasks[node.identity] = self._most_tasks
-            placed = [WEIGHT, SHARD]
+            frame = frame.select("*", self._place(by))
+            frame = self._shuffled(self._computed.shaped(frame, (*plain, WEIGHTED, PLACED)), parts)
+            self._tasks[node.identity] = self._tasks_for(parts)
+            placed = [WEIGHT, PLACE]
         columns = [self._f.col(plain_name).alias(name) for name, plain_name in names.items()]
         return frame.select(*columns, *self._computed.columns(placed))
 
-    def _read_shards(self, read: Callable[..., Any], node: Node, state: str) -> DataFrame:
+    def _read_parts(
+        self, read: Callable[..., Any], node: Node, state: str, parts: Parts
+    ) -> DataFrame:
         read_node = partial(read, self._step_or_name, node.own_text, state)
-        self._tasks[node.identity] = self._most_tasks
-        return self._shards().mapInArrow(read_node, struct((*node.columns, WEIGHTED, SHARDED)))
+        self._tasks[node.identity] = self._tasks_for(parts)
+        columns = struct((*node.columns, WEIGHTED, PLACED))
+        return self._numbers(parts).mapInArrow(read_node, columns)
 
-    def _shards(self) -> DataFrame:
-        shards = self._session.range(0, len(self._step.shards), 1, self._most_tasks)
-        return self._computed.shaped(shards, [REGION])
+    def _numbers(self, parts: Parts) -> DataFrame:
+        numbers = self._session.range(0, len(parts), 1, self._tasks_for(parts))
+        return self._computed.shaped(numbers, [REGION])
 
     def _operator(self, node: Node) -> DataFrame | None:
         operator_task = self._task(node)
@@ -277,7 +294,7 @@ class Program:
             frame,
             lambda: frame.mapInArrow(operate_alone, struct(RESULT_COLUMNS)),
         )
-        return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, SHARDED)))
+        return frame.mapInArrow(operate, struct((*node.columns, WEIGHTED, PLACED)))
 
     def _task(self, node: Node) -> tuple[Task, DataFrame, int] | None:
         """What an operator has to do, its rows, and in how many tasks they are."""
@@ -285,17 +302,17 @@ class Program:
         present = {i: frame for i, frame in enumerate(frames) if frame is not None}
         if not present:
             return None
+        whole = lies_whole(node)
         if len(present) == 1:
             ((place, frame),) = present.items()
-            slots, frame, tasks = self._single_input(node, place, frame)
+            slots, frame, tasks = self._single_input(node, place, frame, self._parts(whole))
         else:
-            slots, frame, tasks = self._several_inputs(node, present)
+            slots, frame, tasks = self._several_inputs(node, present, self._parts(whole))
         inputs = tuple(zip(present, slots, strict=True))
-        return (
-            Task(self._step_or_name, node.own_text, self._states.get(node.identity), inputs),
-            frame,
-            tasks,
-        )
+        is_hashed = any(not lies(node.inputs()[place], shards_by(node)[place]) for place in present)
+        state = self._states.get(node.identity)
+        task = Task(self._step_or_name, node.own_text, state, inputs, whole, is_hashed)
+        return task, frame, tasks
 
     def _is_seeded(self, node: Node) -> bool:
         """A global aggregate has a row even over nothing: a row of weight 0 makes it, in the
@@ -303,13 +320,13 @@ class Program:
         return node.has_row_of_nothing() and self._step.start is None
 
     def _seed(self, node: Node) -> DataFrame:
-        """A row of NULLs and weight 0, to add to those of a node; in the first shard, if the node's
+        """A row of NULLs and weight 0, to add to those of a node; in the first slot, if the node's
         rows lie in shards."""
-        shard = [] if distribution(node) is None else [str(self._step.shards[0])]
-        return self._session.sql(f"SELECT {', '.join([*nulls(node), '0L', *shard])}")
+        slot = [] if distribution(node) is None else ["0"]
+        return self._session.sql(f"SELECT {', '.join([*nulls(node), '0L', *slot])}")
 
     def _single_input(
-        self, node: Node, place: int, frame: DataFrame
+        self, node: Node, place: int, frame: DataFrame, parts: Parts
     ) -> tuple[list[Slots], DataFrame, int]:
         """The one input that has rows, by shards; that of an aggregate is perhaps added up."""
         input_node, by = node.inputs()[place], shards_by(node)[place]
@@ -324,19 +341,19 @@ class Program:
                 combine = partial(workers.partial_of, node.own_text)
                 frame, columns = frame.mapInArrow(combine, struct(partial_columns)), partial_columns
         slots = tuple((column.name, column.name) for column in columns)
-        frame, tasks = self._placed(frame, input_node, columns, by)
+        frame, tasks = self._placed(frame, input_node, columns, by, parts)
         if self._is_seeded(node) and lies(input_node, by):
             # these rows are not shuffled, but the seed has to be among them
             frame, tasks = frame.coalesce(1), 1
         return [slots], frame, tasks
 
     def _several_inputs(
-        self, node: Node, present: Mapping[int, DataFrame]
+        self, node: Node, present: Mapping[int, DataFrame], parts: Parts
     ) -> tuple[list[Slots], DataFrame, int]:
         """Several inputs in one frame: columns of one type share a slot, and the side of a row says
         which input it is of."""
         slots, shared = _slots([node.inputs()[place].columns for place in present])
-        parts = []
+        sides = []
         for (place, frame), own_slots in zip(present.items(), slots, strict=True):
             named = {slot: self._f.col(quoted(name)) for name, slot in own_slots}
             filled = [
@@ -346,25 +363,32 @@ class Program:
             side = self._f.lit(place).alias(SIDE)
             by = shards_by(node)[place]
             lies_right = lies(node.inputs()[place], by)
-            shard = self._f.col(SHARD) if lies_right else self._shard(by)
-            parts.append(frame.select(*filled, *self._computed.columns([WEIGHT]), side, shard))
-        columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), SHARDED)
-        frame = self._shuffled(self._computed.shaped(_all(parts), columns))
-        return [(*own_slots, (WEIGHT, WEIGHT)) for own_slots in slots], frame, self._most_tasks
+            place_of = self._f.col(PLACE) if lies_right else self._place(by)
+            sides.append(frame.select(*filled, *self._computed.columns([WEIGHT]), side, place_of))
+        columns = (*shared, WEIGHTED, Column(SIDE, pa.int32()), PLACED)
+        frame = self._shuffled(self._computed.shaped(_all(sides), columns), parts)
+        tasks = self._tasks_for(parts)
+        return [(*own_slots, (WEIGHT, WEIGHT)) for own_slots in slots], frame, tasks
 
     def _placed(
-        self, frame: DataFrame, node: Node, columns: Sequence[Column], by: Distribution
+        self,
+        frame: DataFrame,
+        node: Node,
+        columns: Sequence[Column],
+        by: Distribution,
+        parts: Parts,
     ) -> tuple[DataFrame, int]:
-        """Rows of one shard in one partition, and in how many partitions they are."""
+        """Rows of one part in one partition, and in how many partitions they are."""
         names = self._computed.columns(column.name for column in columns)
         if lies(node, by):
-            names += self._computed.columns([SHARD])
-            frame = self._computed.shaped(frame.select(*names), (*columns, SHARDED))
+            names += self._computed.columns([PLACE])
+            frame = self._computed.shaped(frame.select(*names), (*columns, PLACED))
             if not self._deals_out(node):
                 return frame, self._tasks_of(node)
-            return self._shuffled(frame), self._most_tasks
-        frame = frame.select(*names, self._shard(by))
-        return self._shuffled(self._computed.shaped(frame, (*columns, SHARDED))), self._most_tasks
+        else:
+            frame = frame.select(*names, self._place(by))
+            frame = self._computed.shaped(frame, (*columns, PLACED))
+        return self._shuffled(frame, parts), self._tasks_for(parts)
 
     def _deals_out(self, node: Node) -> bool:
         """Whether rows of one shard may be in several tasks though they lie in shards: to have work
@@ -385,27 +409,33 @@ class Program:
             (node,) = node.inputs()
         return self._tasks[node.identity]
 
-    @property
-    def _most_tasks(self) -> int:
-        return len(self._step.shards) if self._spread else 1
+    def _tasks_for(self, parts: Parts) -> int:
+        return parts.tasks if self._spread else 1
 
-    def _shard(self, by: Distribution) -> Any:
-        """The shard of a row; every shard, if all need the row."""
-        shards = self._step.shards
+    def _place(self, by: Distribution) -> Any:
+        """The slot of a row; or if all shards need the row, each of them."""
         if by is None:
-            return self._f.explode(self._f.array(*map(self._f.lit, shards))).alias(SHARD)
+            places = [self._f.lit(part.place) for part in self._step.whole_parts.all]
+            return self._f.explode(self._f.array(*places)).alias(PLACE)
         names = self._computed.columns(min(place) for place in by)
         if not names:
-            return self._f.lit(shards[0]).alias(SHARD)
-        number = self._f.pmod(self._f.xxhash64(*names), self._f.lit(len(shards)))
-        every = self._f.array(*map(self._f.lit, shards))
-        shard = self._f.element_at(every, (number + 1).cast(IntegerType()))
-        return shard.alias(SHARD)
+            return self._f.lit(0).alias(PLACE)
+        slot = self._f.pmod(self._f.xxhash64(*names), self._f.lit(self._step.slots))
+        return slot.cast(IntegerType()).alias(PLACE)
 
-    def _shuffled(self, frame: DataFrame) -> DataFrame:
-        if self._spread:
-            return frame.repartition(self._most_tasks, self._f.col(SHARD))
-        return frame.coalesce(1)
+    def _shuffled(self, frame: DataFrame, parts: Parts) -> DataFrame:
+        if not self._spread:
+            return frame.coalesce(1)
+        return frame.repartition(parts.tasks, self._label(parts))
+
+    def _label(self, parts: Parts) -> Any:
+        """What the engine shuffles a row by, so that each task gets its parts."""
+        place, shards = self._f.col(PLACE), self._step.shards
+        labels = parts.labels
+        if not self._step.tasks:
+            labels, place = list(shards), self._f.pmod(place, self._f.lit(len(shards)))
+        every = self._f.array(*map(self._f.lit, labels))
+        return self._f.element_at(every, (place + 1).cast(IntegerType()))
 
 
 def _all(frames: list[DataFrame]) -> DataFrame:

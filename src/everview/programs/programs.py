@@ -198,4 +198,4 @@ def _shape(views: list[ViewRecord], step: Step) -> Any:
     assert step.start is not None
     states = tuple(tuple(sorted(view.states.items())) for view in views)
     regions = tuple((t, len(end)) for t, end in step.end.items() if end != step.start[t])
-    return states, regions, step.shards, step.is_spread
+    return states, regions, step.shards, step.slots, step.tasks, step.is_spread

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 
 from everview.catalog import Positions
+from everview.catalog.records import SLOTS
+from everview.ring.parts import Parts, dealt_parts, whole_parts
 
 FEW_CHANGES = 20_000
 
@@ -18,7 +20,8 @@ class Step:
 
     `start` None means a load: all rows as of `end` instead of the changes since `start`. `logs` has
     the states of views that someone follows, each with the epoch that its log begins after. A step
-    of a load beside epochs has `notes`: the state for what it notes of its progress.
+    of a load beside epochs has `notes`: the state for what it notes of its progress. `tasks` says
+    of each slot which task takes it; without it, a task takes all slots of a shard.
     """
 
     address: str
@@ -29,6 +32,20 @@ class Step:
     end: Positions
     logs: Mapping[str, int] = field(default_factory=dict)
     notes: str | None = None
+    slots: int = SLOTS
+    tasks: tuple[int, ...] = ()
+
+    @cached_property
+    def whole_parts(self) -> Parts:
+        """A part for each shard."""
+        return whole_parts(self.shards, self.slots, self.tasks)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The parts of operators whose inputs all lie by slots."""
+        if not self.tasks:
+            return self.whole_parts
+        return dealt_parts(self.shards, self.slots, self.tasks)
 
     @cached_property
     def changes(self) -> int:
@@ -50,7 +67,8 @@ class Step:
     @lru_cache(8)
     def from_json(text: str) -> Step:
         document = json.loads(text)
-        document["shards"] = tuple(document["shards"])
+        for name in ("shards", "tasks"):
+            document[name] = tuple(document[name])
         for name in ("start", "end"):
             if document[name] is None:
                 continue
@@ -67,9 +85,12 @@ class Task:
 
     `state` is where its state is; None computes without keeping any. `inputs` has, for each input
     of the node that has rows, its place and the names of its columns: the node's, the frame's.
+    With `whole`, its parts are whole shards; with `hashed`, rows come with their slots.
     """
 
     step: Step | str
     node: str
     state: str | None
     inputs: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
+    whole: bool = False
+    hashed: bool = False

@@ -1,6 +1,6 @@
 """Code that runs in the engine's Python workers: it reads changes and applies operators to shards.
 
-All arguments are plain data. Each (operator, shard, epoch) is written once, however often the
+All arguments are plain data. Each (operator, part, epoch) is written once, however often the
 engine runs a task.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from everview.operators.touched import ReplaceOperator
 from everview.plan.nodes import Node, Source, node_of
 from everview.programs import apart
 from everview.programs.applying import (
-    ShardPlace,
+    StatePart,
     apply_operator,
     apply_sink,
     empty_delta,
@@ -37,11 +37,12 @@ from everview.programs.pacing import Pacer, keep_pace, paced
 from everview.programs.reading import deltas_of, in_chunks
 from everview.programs.step import Step, Task
 from everview.programs.turns import in_turn, turn
+from everview.ring.parts import Part, Parts
 from everview.schema import Column
 from everview.stores import shared_store
 from everview.stores.base import Shard
 
-SHARD, SIDE = "_shard", "_side"
+PLACE, SIDE = "_place", "_side"
 STEP = "everview.step"
 # used if the engine's Python is this process: the steps of running programs by name, and processes
 # for large shards
@@ -84,52 +85,61 @@ def read(step: Step | str, document: str, regions: Batches, *, whole: bool = Fal
         yield from _named(delta, source.columns)
 
 
-def _named(delta: pa.Table, columns: tuple[Column, ...], shard: int | None = None) -> Batches:
+def _named(delta: pa.Table, columns: tuple[Column, ...], part: Part | None = None) -> Batches:
     named = named_delta(delta, columns)
-    if shard is not None:
-        shards = pa.array(np.full(delta.num_rows, shard, np.int32))
-        named = named.append_column(pa.field(SHARD, pa.int32()), shards)
+    if part is not None:
+        places = pa.array(np.full(delta.num_rows, part.place, np.int32))
+        named = named.append_column(pa.field(PLACE, pa.int32()), places)
     yield from named.combine_chunks().to_batches()
 
 
 @guarded
 @tidied
-def read_operator_rows(step: Step | str, document: str, state: str, places: Batches) -> Batches:
-    """The sum of an operator's outputs, from its state in the shards at some places."""
+def read_operator_rows(step: Step | str, document: str, state: str, numbers: Batches) -> Batches:
+    """The sum of an operator's outputs, from its state in the shards with some numbers."""
     operator = operator_of(document)
     assert isinstance(operator, ReplaceOperator)
-    for shard, shard_state in _shards_at(step, state, places):
-        for rows, counts in shard_state.bags():
-            yield from _named(operator.total_output(rows, counts), node_of(document).columns, shard)
+    for part, shard in _parts_with(step, state, numbers):
+        for rows, counts in shard.bags():
+            yield from _named(operator.total_output(rows, counts), node_of(document).columns, part)
 
 
 @guarded
 @tidied
-def read_view_rows(step: Step | str, document: str, state: str, places: Batches) -> Batches:
-    """The rows of a view, in the shards at some places."""
+def read_view_rows(step: Step | str, document: str, state: str, numbers: Batches) -> Batches:
+    """The rows of a view, in the shards with some numbers."""
     sink, epoch = _view_sink(document), _step(step).epoch
     columns = plain(sink.columns)
-    for _, shard_state in _shards_at(step, state, places):
-        for rows, counts in sink.counted(shard_state.values(), epoch):
+    for _, shard in _parts_with(step, state, numbers):
+        for rows, counts in sink.counted(shard.values(), epoch):
             yield from _named(weighted(rows, counts), columns)
 
 
 @guarded
 @tidied
-def read_ahead_output(step: Step | str, document: str, state: str, places: Batches) -> Batches:
-    """The output of an operator that was run ahead, in the shards at some places."""
+def read_ahead_output(
+    step: Step | str, document: str, state: str, numbers: Batches, *, whole: bool
+) -> Batches:
+    """The output of an operator that was run ahead, in the parts with some numbers."""
     epoch, columns = _step(step).epoch, node_of(document).columns
-    for shard, shard_state in _shards_at(step, state, places):
-        output = shard_state.output(epoch)
+    for part, shard in _parts_with(step, state, numbers, whole):
+        output = shard.output(epoch, part.slots)
         if output is not None and output.num_rows:
-            yield from _named(output, columns, shard)
+            yield from _named(output, columns, part)
 
 
-def _shards_at(step: Step | str, state: str, places: Batches) -> Iterator[tuple[int, Shard]]:
+def _parts_with(
+    step: Step | str, state: str, numbers: Batches, whole: bool = True
+) -> Iterator[tuple[Part, Shard]]:
     now = _step(step)
-    store = shared_store(now.address, readonly=True)
-    for place in [place for batch in places for place in batch.column(0).to_pylist()]:
-        yield now.shards[place], store.states.shard(state, now.shards[place])
+    store, parts = shared_store(now.address, readonly=True), _parts(now, whole)
+    for number in [number for batch in numbers for number in batch.column(0).to_pylist()]:
+        part = parts.all[number]
+        yield part, store.states.shard(state, part.shard)
+
+
+def _parts(step: Step, whole: bool) -> Parts:
+    return step.whole_parts if whole else step.parts
 
 
 @guarded
@@ -147,8 +157,8 @@ def partial_of(document: str, batches: Batches) -> Batches:
 @tidied
 def operate(task: Task, batches: Batches) -> Batches:
     columns = node_of(task.node).columns
-    for shard, rows in in_turn(_by_shard(list(batches))):
-        yield from _named(_shard_of("operator", task, shard, rows), columns, shard)
+    for rows in in_turn(_by_part(task, list(batches))):
+        yield from _named(_work_on("operator", task, rows), columns, rows.part)
     _note_end(task)
 
 
@@ -158,14 +168,14 @@ def operate_ahead(task: Task, place: str | None, batches: Batches) -> Batches:
     """Run an operator for a later job, which reads the output from the operator's own state; or in
     a load, from the state at `place`. Shards whose output is there already are done."""
     step, store = _step(task.step), shared_store(_step(task.step).address, readonly=False)
-    for shard, rows in in_turn(_by_shard(list(batches))):
-        at = None if place is None else store.states.shard(place, shard)
+    for rows in in_turn(_by_part(task, list(batches))):
+        at = None if place is None else store.states.shard(place, rows.part.shard)
         if at is None or not at.is_at(step.epoch):
             keep_pace(step)
-            output = _shard_of("operator", task, shard, rows)
+            output = _work_on("operator", task, rows)
             if at is not None:
                 at.hand(step.epoch, step.token, output)
-        yield _result_batch("", shard, pa.array([0], pa.int64()))
+        yield _result_batch("", rows.part, pa.array([0], pa.int64()))
     _note_end(task)
 
 
@@ -180,19 +190,29 @@ def _note_end(task: Task) -> None:
     first.note_end(step.epoch, step.token, number)
 
 
-def _result_batch(view: str, shard: int, touched: pa.Array) -> pa.RecordBatch:
-    return pa.record_batch(
-        {"view": pa.array([view]), "shard": pa.array([shard], pa.int32()), "touched": touched}
-    )
+def _result_batch(view: str, part: Part, touched: pa.Array) -> pa.RecordBatch:
+    shards = pa.array([part.shard], pa.int32())
+    return pa.record_batch({"view": pa.array([view]), "shard": shards, "touched": touched})
 
 
-def _shard_of(kind: str, task: Task, shard: int, rows: pa.Table) -> pa.Table:
-    """Do a shard's part of a task; in another process, if it is large and the engine's Python is
-    this process."""
-    if PROCESSES is None or task.state is None or rows.num_rows < apart.MANY_ROWS:
-        return _KINDS[kind](task, shard, rows)
-    document = vars(task) | {"step": _step(task.step).to_json(), "kind": kind, "shard": shard}
-    return PROCESSES.work(document, rows)
+class PartRows(NamedTuple):
+    """The rows that came to a part; and to each slot, if that is known."""
+
+    number: int
+    part: Part
+    rows: pa.Table
+    of_slots: np.ndarray | None
+
+
+def _work_on(kind: str, task: Task, rows: PartRows) -> pa.Table:
+    """Do a part of a task; in another process, if it is large and the engine's Python is this
+    process."""
+    if PROCESSES is None or task.state is None or rows.rows.num_rows < apart.MANY_ROWS:
+        return _KINDS[kind](task, rows)
+    of_slots = None if rows.of_slots is None else rows.of_slots.tolist()
+    own = {"kind": kind, "number": rows.number, "of_slots": of_slots}
+    document = vars(task) | {"step": _step(task.step).to_json(), **own}
+    return PROCESSES.work(document, rows.rows)
 
 
 def serve() -> None:
@@ -202,15 +222,18 @@ def serve() -> None:
 
 def _run_document(document: dict[str, Any], rows: pa.Table) -> pa.Table:
     inputs = tuple((place, tuple(map(tuple, slots))) for place, slots in document["inputs"])
-    step = Step.from_json(document["step"])
-    task = Task(step, document["node"], document["state"], inputs)
-    return _KINDS[document["kind"]](task, document["shard"], rows)
+    step, whole = Step.from_json(document["step"]), document["whole"]
+    task = Task(step, document["node"], document["state"], inputs, whole, document["hashed"])
+    number, of_slots = document["number"], document["of_slots"]
+    counts = None if of_slots is None else np.array(of_slots, np.int64)
+    part_rows = PartRows(number, _parts(step, whole).all[number], rows, counts)
+    return _KINDS[document["kind"]](task, part_rows)
 
 
-def _apply_operator(task: Task, shard: int, rows: pa.Table) -> pa.Table:
-    deltas = _inputs(task, node_of(task.node), rows)
-    place = ShardPlace(_step(task.step), task.state, shard)
-    return apply_operator(place, operator_of(task.node), deltas, rows.num_rows)
+def _apply_operator(task: Task, rows: PartRows) -> pa.Table:
+    deltas = _inputs(task, node_of(task.node), rows.rows)
+    part = StatePart(_step(task.step), task.state, rows.part, rows.of_slots)
+    return apply_operator(part, operator_of(task.node), deltas, rows.rows.num_rows)
 
 
 def _inputs(task: Task, node: Node, rows: pa.Table) -> list[pa.Table]:
@@ -249,12 +272,12 @@ def _view_sink(document: str) -> ViewSink:
 def sink(task: Task, view: str, batches: Batches) -> Batches:
     """Write view rows; yields (view, shard, rows touched)."""
     step = _step(task.step)
-    for shard, rows in in_turn(_by_shard(list(batches))):
+    for rows in in_turn(_by_part(task, list(batches))):
         keep_pace(step)
-        if _was_loaded(step, task.state, shard):
+        if _was_loaded(step, task.state, rows.part.shard):
             continue
-        touched = _shard_of("view", task, shard, rows)["touched"]
-        yield _result_batch(view, shard, touched.combine_chunks())
+        touched = _work_on("view", task, rows)["touched"]
+        yield _result_batch(view, rows.part, touched.combine_chunks())
     _note_end(task)
 
 
@@ -265,27 +288,39 @@ def _was_loaded(step: Step, state: str | None, shard: int) -> bool:
     return shared_store(step.address, readonly=True).states.shard(state, shard).is_at(step.epoch)
 
 
-def _apply_sink(task: Task, shard: int, rows: pa.Table) -> pa.Table:
+def _apply_sink(task: Task, rows: PartRows) -> pa.Table:
     view_sink = _view_sink(task.node)
-    delta = rows.rename_columns([*(column.name for column in view_sink.columns), WEIGHT])
-    touched = apply_sink(ShardPlace(_step(task.step), task.state, shard), view_sink, delta)
+    delta = rows.rows.rename_columns([*(column.name for column in view_sink.columns), WEIGHT])
+    part = StatePart(_step(task.step), task.state, rows.part, rows.of_slots)
+    touched = apply_sink(part, view_sink, delta)
     return pa.table({"touched": pa.array([touched], pa.int64())})
 
 
-_KINDS: dict[str, Callable[[Task, int, pa.Table], pa.Table]] = {
+_KINDS: dict[str, Callable[[Task, PartRows], pa.Table]] = {
     "operator": _apply_operator,
     "view": _apply_sink,
 }
 
 
-def _by_shard(batches: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """A partition's rows by shard; a partition may hold any number of shards, or none."""
+def _by_part(task: Task, batches: list[pa.RecordBatch]) -> Iterator[PartRows]:
+    """The rows of a partition by part; a partition may hold any number of parts, or none."""
     filled = [batch for batch in batches if batch.num_rows]
     if not filled:
         return
+    step = _step(task.step)
+    parts = _parts(step, task.whole)
     table = pa.Table.from_batches(filled).combine_chunks()
-    shards = table[SHARD].to_numpy()
-    table = table.drop_columns(SHARD)
-    present = np.unique(shards).tolist()
-    for shard in present:
-        yield shard, table if len(present) == 1 else table.filter(pa.array(shards == shard))
+    places = table[PLACE].to_numpy()
+    table = table.drop_columns(PLACE)
+    numbers, present = parts.present(places)
+    for number in present:
+        is_own = numbers == number
+        rows = table if len(present) == 1 else table.filter(pa.array(is_own))
+        yield PartRows(number, parts.all[number], rows, _of_slots(task, step, places[is_own]))
+
+
+def _of_slots(task: Task, step: Step, places: np.ndarray) -> np.ndarray | None:
+    """How many rows came to each slot, of those that were shuffled by their slots."""
+    if not task.hashed or step.start is None:
+        return None
+    return np.bincount(places[places < step.slots], minlength=step.slots)

@@ -202,6 +202,7 @@ def _planned(
         order=tuple(translated.order),
         is_open=translated.is_open or any(inner.is_open for inner in over.values()),
         shards=_shards(context),
+        slots=context.store.catalog.slots,
         widths={table: len(columns) for table, columns in tables.items()},
     )
 

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
+import numpy as np
+
 KEPT_EPOCHS = 20
 _RECORD = struct.Struct("<6Q")
 _NOTHING = (0,) * 6
@@ -37,21 +39,27 @@ class Work:
 @dataclass(frozen=True)
 class ShardWork:
     """The load of a shard, None if it had no rows, and the last epochs that touched it, the newest
-    last: all of them since the load, or `KEPT_EPOCHS`."""
+    last: all of them since the load, or `KEPT_EPOCHS`. `rows_of_slots` says how many rows came to
+    each slot of the database in the last epoch that counted them; empty if none has. `parts` has
+    the first slot, the rows in and the nanoseconds of each part of the last epoch that dealt slots
+    out."""
 
     load: Work | None
     epochs: tuple[Work, ...]
+    rows_of_slots: tuple[int, ...] = ()
+    parts: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass
 class Tally:
-    """Counts while an epoch is applied."""
+    """Counts while an epoch is applied; rows by slot only if they are known."""
 
     rows_in: int = 0
     rows_out: int = 0
     nanoseconds: int = 0
     reads: int = 0
     writes: int = 0
+    rows_of_slots: np.ndarray | None = None
 
     def record(self, epoch: int) -> bytes:
         return _RECORD.pack(
@@ -60,12 +68,27 @@ class Tally:
 
 
 def append_record(ring: bytes, record: bytes) -> bytes:
-    """The ring with a further record; the oldest goes when there are too many."""
+    """The ring with a further record; the oldest goes when there are too many. Parts of one epoch
+    become one record."""
+    last, new = records(ring[-_RECORD.size :]), records(record)
+    if last and last[0].epoch == new[0].epoch:
+        return ring[: -_RECORD.size] + _RECORD.pack(*astuple(total([*last, *new])))
     return ring[-(KEPT_EPOCHS - 1) * _RECORD.size :] + record
 
 
 def records(ring: bytes) -> tuple[Work, ...]:
     return tuple(Work(*fields) for fields in _RECORD.iter_unpack(ring))
+
+
+def counted(
+    before: tuple[int, ...], rows: np.ndarray, slots: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """The rows of all slots: as they are counted now for these, and as before for the others."""
+    if slots is None or len(before) != len(rows):
+        return tuple(rows.tolist())
+    now = np.array(before)
+    now[list(slots)] = rows[list(slots)]
+    return tuple(now.tolist())
 
 
 def total(works: Iterable[Work]) -> Work:

@@ -6,7 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from everview.catalog import EPOCH, NAMED, NO_EPOCH, VIEWS, Epoch, Key, Kind, Record
+from everview.catalog import (
+    EPOCH,
+    NAMED,
+    NO_EPOCH,
+    NUMBER_OF_SLOTS,
+    VIEWS,
+    Epoch,
+    Key,
+    Kind,
+    Record,
+)
+from everview.catalog.records import SLOTS
 
 R = TypeVar("R", bound=Record)
 RecordChanges = Mapping[Key[Any], Record | None]
@@ -36,6 +47,14 @@ class CatalogReader(ABC):
     def epoch(self) -> Epoch:
         """The committed epoch; `NO_EPOCH` if there is none."""
         return self.get(EPOCH) or NO_EPOCH
+
+    @property
+    def slots(self) -> int:
+        """In how many slots the state of views lies."""
+        for view in self.all(VIEWS).values():
+            return view.slots
+        slots = self.get(NUMBER_OF_SLOTS)
+        return SLOTS if slots is None else slots.number
 
 
 class Catalog(CatalogReader):

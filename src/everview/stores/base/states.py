@@ -45,11 +45,21 @@ class Shard(ABC):
     """One shard of an operator's state, or of a view's rows."""
 
     @abstractmethod
-    def apply(self, epoch: int, token: int, work: Work, log_after: int | None = None) -> pa.Table:
+    def apply(
+        self,
+        epoch: int,
+        token: int,
+        work: Work,
+        log_after: int | None = None,
+        slots: tuple[int, ...] | None = None,
+    ) -> pa.Table:
         """Do `work` on the state for an epoch, and return its output.
 
         A second call for the same epoch changes nothing and returns the same output. Raises
         `Superseded` if a newer token is known here, or a later epoch.
+
+        `slots` says that this is the work of some slots only, in an epoch whose other calls are
+        about other slots; None means all. All calls of an epoch deal the slots out in one way.
 
         If `log_after` is an epoch, the shard has a log: of this epoch it gets the state's `log`,
         and of earlier ones it keeps what came after `log_after`. Else the log is deleted.
@@ -67,9 +77,9 @@ class Shard(ABC):
         """Store an output without state; another job of the same load reads it."""
 
     @abstractmethod
-    def output(self, epoch: int) -> pa.Table | None:
+    def output(self, epoch: int, slots: tuple[int, ...] | None = None) -> pa.Table | None:
         """The output of an epoch, if that is the last one applied; None if there was nothing to do
-        in it."""
+        in it. Of some `slots`, as they were dealt out."""
 
     @abstractmethod
     def is_at(self, epoch: int) -> bool:

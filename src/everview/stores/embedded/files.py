@@ -1,6 +1,6 @@
 """The directory of a database: what is in it, and which version of the format wrote it.
 
-FORMAT              the text "everview 5"; every process that uses the database holds a shared lock
+FORMAT              the text "everview 6"; every process that uses the database holds a shared lock
 catalog/            definitions and other documents, an LMDB environment
 tables/000001/0     region 0 of the first table, an LMDB environment; and so on
 state/volume-views0/3  shard 3 of the states that lie in a volume, an LMDB environment; and so on
@@ -20,8 +20,9 @@ from typing import Literal
 
 from everview.errors import DatabaseError, FormatMismatch, NotADatabase
 
-FORMAT = 5
-_CONVERTED = 4  # a database of this format has no volumes; all else in it is the same
+FORMAT = 6
+# 5 has 64 slots and deals none out, and 4 has no volumes; all else in them is the same
+_CONVERTED = (4, 5)
 _NAME = "FORMAT"
 
 
@@ -30,7 +31,7 @@ def open_directory(
 ) -> int:
     """Check that `path` is a database in our format and lock it against a change of format.
 
-    A database of the format before ours becomes one of ours when it is opened to write. Returns the
+    A database of a format before ours becomes one of ours when it is opened to write. Returns the
     locked file, which the caller closes. With `create`, makes a database in a new or
     empty directory: first its catalog, then FORMAT. Raises `NotADatabase`, `FormatMismatch`, and
     `DatabaseError` while another process changes the format.
@@ -103,9 +104,9 @@ def _check_format(path: str, lock: int, readonly: bool) -> None:
         raise NotADatabase(
             f"{path} is not a database: its file {_NAME} says {words!r}; check the path"
         )
-    if int(words[1]) == _CONVERTED:
+    if int(words[1]) in _CONVERTED:
         if not readonly:
-            _convert(path, lock)
+            _convert(path, lock, int(words[1]))
     elif int(words[1]) != FORMAT:
         newer = int(words[1]) > FORMAT
         remedy = "upgrade everview" if newer else "open it once with the everview that wrote it"
@@ -115,14 +116,14 @@ def _check_format(path: str, lock: int, readonly: bool) -> None:
         )
 
 
-def _convert(path: str, lock: int) -> None:
-    """Let a database of the format before ours be one of ours; nobody else may use it meanwhile."""
+def _convert(path: str, lock: int, before: int) -> None:
+    """Let a database of a format before ours be one of ours; nobody else may use it meanwhile."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         fcntl.flock(lock, fcntl.LOCK_SH)
         raise DatabaseError(
-            f"{path} has format {_CONVERTED}, and other processes use it; end them, so that it can "
+            f"{path} has format {before}, and other processes use it; end them, so that it can "
             f"be converted to format {FORMAT}, and open it again"
         ) from None
     try:

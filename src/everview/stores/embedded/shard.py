@@ -5,12 +5,9 @@ or, if its name has no dot, which it has for itself. What belongs to a state beg
 
 Databases: `rows` (values by key), `bags` (under a key any number of rows, each with a count),
 `long` (rows of bags that are too long for LMDB's values under one key), `meta` (`token`: the lease
-of who wrote last, one for the environment; and for each state `made`: it is there; `applied`: the
-last epoch applied; `outbox`: its output, an Arrow stream, in pieces of a GiB; `log` with an epoch:
-what the epoch changed, if someone follows that; `load` and `work`: what the load and the last
-epochs took; `size`: its items and pages; `ended`: which tasks of an epoch came to their end; `rows`
-with a name: how many rows a load has read). All change in one transaction, so an epoch is applied
-once, and asking for it again gives the outbox: that is how the law of states holds here.
+of who wrote last, one for the environment; and what each state notes, see `notes`). All change in
+one transaction, so an epoch is applied once, or each part of it, and asking for it again gives the
+outbox: that is how the law of states holds here.
 """
 
 from __future__ import annotations
@@ -25,46 +22,31 @@ from pathlib import Path
 from typing import TypeVar
 
 import lmdb
-import numpy as np
 import pyarrow as pa
 
-from everview.codec.streams import from_stream, to_stream
 from everview.errors import Damaged, Superseded
 from everview.stores.base import Shard
 from everview.stores.base.states import Work
 from everview.stores.embedded.environment import Environment
+from everview.stores.embedded.notes import APPLIED, ENDED, Notes
 from everview.stores.embedded.scan import fill
 from everview.stores.embedded.sealed import seal, unseal
 from everview.stores.embedded.state import MADE, PREFIX_BYTES, ShardState
 from everview.stores.embedded.together import update
 from everview.stores.embedded.tokens import check_token
 from everview.stores.embedded.volumes import state_at
-from everview.stores.work import ShardWork, append_record, records
+from everview.stores.work import ShardWork, Tally
 
 DATABASES = ("rows", "bags", "long", "meta")
-_APPLIED, _OUTBOX, _TOKEN = b"applied", b"outbox", b"token"
-_LOAD, _WORK, _ENDED, _LOG, _ROWS = b"load", b"work", b"ended", b"log ", b"rows "
-_SIZE = b"size"
+_TOKEN = b"token"
 _NUMBER = struct.Struct("<Q")
-_OCCUPIED = struct.Struct("<qq")  # items, pages
 _READ = 8192
 _MANY_PAGES = 100
 _ITEM = 10  # bytes of an item in a page, beside key and value
-_PIECE = 1 << 30  # bytes
 _PATIENCE = 30.0  # seconds
 LEFT = b"left"  # in an environment where dropped states have left items
 _AT_ONCE = 50_000  # keys to delete in one transaction
 T = TypeVar("T")
-
-
-def _piece(name: bytes, number: int) -> bytes:
-    """The name of a piece of a stream."""
-    return name + (b" %d" % number if number else b"")
-
-
-def _log_of(epoch: int) -> bytes:
-    """The name of what the log has of an epoch; names are in the order of epochs."""
-    return _LOG + b"%020d" % epoch
 
 
 class EmbeddedShard(Shard):
@@ -76,43 +58,60 @@ class EmbeddedShard(Shard):
         self._prefix = prefix
         environment.patience = _PATIENCE
 
-    def apply(self, epoch: int, token: int, work: Work, log_after: int | None = None) -> pa.Table:
+    def apply(
+        self,
+        epoch: int,
+        token: int,
+        work: Work,
+        log_after: int | None = None,
+        slots: tuple[int, ...] | None = None,
+    ) -> pa.Table:
         def once(txn: lmdb.Transaction) -> pa.Table:
             self._check(txn, token)
-            if self._check_order(txn, epoch) == epoch:
-                return self._stream(txn, _OUTBOX)
+            notes = self._notes(txn)
+            if self._is_done(notes, epoch, slots):
+                return notes.output(slots)
             before = self._occupied(txn)
             state = self._state(txn)
             output = work(state)
             self._add_size(txn, before)
             start = time.perf_counter_ns()
-            self._put_stream(txn, _OUTBOX, output)
-            self._trim_log(txn, epoch if log_after is None else log_after)
+            notes.put_output(output, epoch, slots, state.tally)
+            notes.trim_log(epoch if log_after is None else log_after)
             if log_after is not None and state.log is not None:
-                self._put_stream(txn, _log_of(epoch), state.log)
-            self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
+                notes.put_log(state.log, epoch, slots)
             state.tally.nanoseconds += time.perf_counter_ns() - start
-            ring = self._get_meta(txn, _WORK)
-            self._put_meta(txn, _WORK, append_record(ring, state.tally.record(epoch)))
+            notes.add_work(state.tally, epoch, slots)
             return output
 
         return self._update(once)
 
+    def _is_done(self, notes: Notes, epoch: int, slots: tuple[int, ...] | None) -> bool:
+        """Whether an epoch was applied, of all slots or of a part. Raises `Superseded` if a later
+        one was."""
+        if self._check_order(notes, epoch) != epoch:
+            return False
+        of_epoch, parts = notes.parts()
+        if (slots is None) == (of_epoch == epoch):
+            raise Superseded(f"epoch {epoch} is refused, since its slots were dealt out otherwise")
+        return slots is None or slots[0] in [first for first, _, _ in parts]
+
     def load(self, epoch: int, token: int, work: Work) -> pa.Table:
         def anew(txn: lmdb.Transaction) -> pa.Table:
             self._check(txn, token)
-            self._check_order(txn, epoch)
-            ended_tasks = self._get_meta(txn, _ENDED)
+            notes = self._notes(txn)
+            self._check_order(notes, epoch)
+            ended_tasks = notes.get(ENDED)
             self._clear(txn)
             self._check(txn, token)
-            self._put_meta(txn, MADE, b"")
-            self._put_meta(txn, _ENDED, ended_tasks)
-            self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
+            notes.put(MADE, b"")
+            notes.put(ENDED, ended_tasks)
+            notes.put_number(APPLIED, epoch)
             before = self._occupied(txn)
             state = self._state(txn)
             output = work(state)
             self._add_size(txn, before)
-            self._put_meta(txn, _LOAD, state.tally.record(epoch))
+            notes.put_load(state.tally, epoch)
             return output
 
         return self._update(anew)
@@ -120,73 +119,44 @@ class EmbeddedShard(Shard):
     def hand(self, epoch: int, token: int, output: pa.Table) -> None:
         def once(txn: lmdb.Transaction) -> None:
             self._check(txn, token)
-            self._put_stream(txn, _OUTBOX, output)
-            self._put_meta(txn, _APPLIED, _NUMBER.pack(epoch))
+            self._notes(txn).put_output(output, epoch, None, Tally())
 
         self._update(once)
 
-    def output(self, epoch: int) -> pa.Table | None:
+    def output(self, epoch: int, slots: tuple[int, ...] | None = None) -> pa.Table | None:
         with self._reading() as txn:
-            if self._check_order(txn, epoch) != epoch:
-                return None
-            return self._stream(txn, _OUTBOX)
+            notes = self._notes(txn)
+            return notes.output(slots) if self._is_done(notes, epoch, slots) else None
 
     def is_at(self, epoch: int) -> bool:
         with self._reading() as txn:
-            return self._number(txn, _APPLIED) == epoch
+            return self._notes(txn).number(APPLIED) == epoch
 
     def log(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         with self._reading() as txn:
-            for name in self._log_names(txn, after, upto):
-                yield int(name[len(_LOG) :]), self._stream(txn, name)
-
-    def _trim_log(self, txn: lmdb.Transaction, upto: int) -> None:
-        for name in list(self._log_names(txn, 0, upto)):
-            self._delete_stream(txn, name)
-
-    def _log_names(self, txn: lmdb.Transaction, after: int, upto: int) -> Iterator[bytes]:
-        """The names of what the log has of some epochs, in their order."""
-        prefix = self._prefix
-        first, last = prefix + _log_of(after + 1), prefix + _log_of(upto)
-        cursor = txn.cursor(self.environment.dbs[-1])
-        more = cursor.set_range(first)
-        while more and (name := bytes(cursor.key())) <= last:
-            yield name[len(prefix) :]
-            more = cursor.set_range(name + b"!")  # after its pieces
+            yield from self._notes(txn).log(after, upto)
 
     def note_end(self, epoch: int, token: int, task: int) -> None:
-        def add_task(txn: lmdb.Transaction) -> None:
+        def note(txn: lmdb.Transaction) -> None:
             self._check(txn, token)
-            tasks = self._tasks(txn, epoch, token)
-            if task not in tasks:
-                self._put_meta(txn, _ENDED, np.array([epoch, token, *tasks, task], "<i8").tobytes())
+            self._notes(txn).add_task(epoch, token, task)
 
-        self._update(add_task)
+        self._update(note)
 
     def ended_tasks(self, epoch: int, token: int) -> int:
         with self._reading() as txn:
-            return len(self._tasks(txn, epoch, token))
-
-    def _tasks(self, txn: lmdb.Transaction, epoch: int, token: int) -> list[int]:
-        numbers: list[int] = np.frombuffer(self._get_meta(txn, _ENDED), "<i8").tolist()
-        return numbers[2:] if numbers[:2] == [epoch, token] else []
+            return len(self._notes(txn).tasks(epoch, token))
 
     def note_rows(self, token: int, name: str, rows: int) -> None:
         def note(txn: lmdb.Transaction) -> None:
             self._check(txn, token)
-            self._put_meta(txn, _ROWS + name.encode(), _NUMBER.pack(rows))
+            self._notes(txn).put_rows(name, rows)
 
         self._update(note)
 
     def noted_rows(self) -> dict[str, int]:
         with self._reading() as txn:
-            cursor, prefix = txn.cursor(self.environment.dbs[-1]), self._prefix
-            names = []
-            more = cursor.set_range(prefix + _ROWS)
-            while more and (name := bytes(cursor.key())).startswith(prefix + _ROWS):
-                names.append(name[len(prefix) :])
-                more = cursor.next()
-            return {name[len(_ROWS) :].decode(): self._number(txn, name) or 0 for name in names}
+            return self._notes(txn).rows()
 
     def fence(self, token: int) -> None:
         """Refuse older tokens from now on. The caller holds the lock."""
@@ -194,7 +164,7 @@ class EmbeddedShard(Shard):
 
     def make(self) -> None:
         """Let the state be there, without rows; does nothing if it is."""
-        self._update(lambda txn: self._put_meta(txn, MADE, b""), is_there=False)
+        self._update(lambda txn: self._notes(txn).put(MADE, b""), is_there=False)
 
     def delete(self) -> None:
         """Delete the state's part of a volume that others use too; much is left to be swept."""
@@ -227,8 +197,7 @@ class EmbeddedShard(Shard):
 
     def _check_made(self, txn: lmdb.Transaction) -> None:
         """Raises `Damaged` if the state is not in its volume."""
-        name = self._prefix + MADE
-        if self._prefix and txn.get(name, db=self.environment.dbs[-1]) is None:
+        if self._prefix and not self._notes(txn).is_made:
             raise Damaged(
                 "the state of an operator or a view is gone; load the view again with `everview "
                 "verify DB --repair`"
@@ -243,6 +212,9 @@ class EmbeddedShard(Shard):
             path = self.environment.path
             state = state_at(Path(path).parent.name, self._prefix)
             raise Damaged(f"{error} (state {state} in {path})") from error
+
+    def _notes(self, txn: lmdb.Transaction) -> Notes:
+        return Notes(txn, self.environment.dbs[-1], self._prefix)
 
     def _state(self, txn: lmdb.Transaction) -> ShardState:
         return ShardState(txn, self.environment.dbs, self._prefix)
@@ -267,15 +239,9 @@ class EmbeddedShard(Shard):
         """Note what the state has come to have since."""
         now = self._occupied(txn)
         if now != before:
-            old = self._size(txn)
-            parts = zip(old, before, now, strict=True)
-            grown = [size + after - earlier for size, earlier, after in parts]
-            self._put_meta(txn, _SIZE, _OCCUPIED.pack(*grown))
-
-    def _size(self, txn: lmdb.Transaction) -> tuple[int, int]:
-        item = self._get_meta(txn, _SIZE)
-        items, pages = _OCCUPIED.unpack(item) if item else (0, 0)
-        return items, pages
+            notes = self._notes(txn)
+            parts = zip(notes.size(), before, now, strict=True)
+            notes.put_size(*(size + after - earlier for size, earlier, after in parts))
 
     def _clear(self, txn: lmdb.Transaction) -> None:
         """Delete all that the state has."""
@@ -285,47 +251,15 @@ class EmbeddedShard(Shard):
             else:
                 txn.drop(db, delete=False)
 
-    def _check_order(self, txn: lmdb.Transaction, epoch: int) -> int | None:
+    def _check_order(self, notes: Notes, epoch: int) -> int | None:
         """The epoch applied last; raises `Superseded` if that is a later one."""
-        applied = self._number(txn, _APPLIED)
+        applied = notes.number(APPLIED)
         if applied is not None and applied > epoch:
             raise Superseded(
                 f"epoch {epoch} is refused, since the shard has applied epoch {applied}: another "
                 "maintainer took over"
             )
         return applied
-
-    def _put_stream(self, txn: lmdb.Transaction, name: bytes, table: pa.Table) -> None:
-        """Store a table in pieces, as no value of LMDB may have 4 GiB."""
-        stream = memoryview(to_stream(table))
-        places = range(0, max(len(stream), 1), _PIECE)
-        for number, at in enumerate(places):
-            self._put_meta(txn, _piece(name, number), bytes(stream[at : at + _PIECE]))
-        self._delete_stream(txn, name, len(places))  # pieces of a larger one before
-
-    def _delete_stream(self, txn: lmdb.Transaction, name: bytes, number: int = 0) -> None:
-        """Delete the pieces of a stream from a number on."""
-        while txn.delete(self._prefix + _piece(name, number), db=self.environment.dbs[-1]):
-            number += 1
-
-    def _stream(self, txn: lmdb.Transaction, name: bytes) -> pa.Table:
-        pieces = [self._get_meta(txn, name)]
-        while piece := self._get_meta(txn, _piece(name, len(pieces))):
-            pieces.append(piece)
-        return from_stream(b"".join(pieces) if len(pieces) > 1 else pieces[0])
-
-    def _number(self, txn: lmdb.Transaction, name: bytes) -> int | None:
-        value = self._get_meta(txn, name)
-        return None if not value else _NUMBER.unpack(value)[0]
-
-    def _put_meta(self, txn: lmdb.Transaction, name: bytes, value: bytes) -> None:
-        name = self._prefix + name
-        txn.put(name, seal([name], [value])[0], db=self.environment.dbs[-1])
-
-    def _get_meta(self, txn: lmdb.Transaction, name: bytes) -> bytes:
-        name = self._prefix + name
-        item = txn.get(name, db=self.environment.dbs[-1])
-        return b"" if item is None else unseal([name], [item])[0]
 
     def get(self, key: bytes) -> bytes:
         with self._reading() as txn:
@@ -347,14 +281,13 @@ class EmbeddedShard(Shard):
 
     def work(self) -> ShardWork:
         with self._reading() as txn:
-            load = records(self._get_meta(txn, _LOAD))
-            return ShardWork(load[0] if load else None, records(self._get_meta(txn, _WORK)))
+            return self._notes(txn).work()
 
     def size(self) -> tuple[int, int]:
         with self._reading() as txn:
             if not self._prefix:
                 return self._occupied(txn)[0], self.environment.file.size_on_disk
-            items, pages = self._size(txn)
+            items, pages = self._notes(txn).size()
             if pages < _MANY_PAGES:  # it shares some with other states
                 return items, self._bytes_of_items(txn)
             return items, pages * int(self.environment.lmdb.stat()["psize"])

@@ -1,0 +1,1 @@
+"""Slots of state, and which task takes which of them."""
