@@ -9,6 +9,7 @@ apart. `many`: 50 views that differ in a constant, beside one of them. `together
 `load`: the epochs of four views while q9 is loaded, beside those before, and the load beside one
 that nothing disturbs. `follow`: an epoch of 10,000 changes with a follower of the view, beside one
 without, in turns. `get`: a point read of a view, beside one of a table.
+`zipf`: rows that come to tasks if keys follow Zipf's law, for whole shards and for slots.
 """
 
 from __future__ import annotations
@@ -16,20 +17,25 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import shutil
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 
 import everview as ev
 from everview import tpch
+from everview.catalog import VIEWS
+from everview.maintain import epochs
 from everview.programs import direct
 from everview.tpch import changes
 from tpch import NEEDED, base_database
@@ -41,6 +47,7 @@ MANY = 50
 LIVE, LOADED, STREAM_SECONDS = ("q1", "q3", "q4", "q6"), "q9", 10
 TURNS = 15
 READS = 2_000
+USERS, ZIPF, ZIPF_CHANGES, ZIPF_EPOCHS, ZIPF_SEEDS = 100_000, 1.2, 200_000, 4, 5
 OF_MANY = (
     "SELECT sum(l_extendedprice * l_discount) AS revenue FROM lineitem "
     "WHERE l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < {}"
@@ -257,7 +264,57 @@ def measure_get(open_: Any) -> dict[str, Any]:
     return {"view_p50_ms": p50, "view_p99_ms": p99, "table_p50_ms": of_table_p50}
 
 
+def measure_zipf(open_: Any) -> dict[str, Any]:
+    """Whole shards first, then slots that are dealt out; each time the same changes. Which keys are
+    the frequent ones is drawn several times."""
+    results: dict[str, Any] = {}
+    for tasks in sorted({os.cpu_count() or 1, 4}):
+        for kind, deals in (("whole shards", False), ("slots dealt out", True)):
+            runs = [_zipf(open_, tasks, deals, seed) for seed in range(ZIPF_SEEDS)]
+            busiest, times = ([run[i] for run in runs] for i in (0, 1))
+            print(
+                f"zipf    {tasks} tasks, {kind}: the busiest has {min(busiest):.2f}x to "
+                f"{max(busiest):.2f}x the rows of the median task; an epoch of {ZIPF_CHANGES:,} "
+                f"changes takes {statistics.median(times):.2f} s",
+                flush=True,
+            )
+            results[f"{tasks} tasks, {kind}"] = {"busiest": busiest, "epoch_seconds": times}
+    return results
+
+
+def _zipf(open_: Any, tasks: int, deals: bool, seed: int) -> tuple[float, float]:
+    """The rows of the busiest task against the median one's in the last epoch, and its seconds."""
+    chance = np.random.default_rng(seed)
+    users = chance.permutation(USERS)
+    with open_() as run, mock.patch("os.cpu_count", return_value=tasks), ExitStack() as patches:
+        if not deals:
+            patches.enter_context(mock.patch.object(epochs, "deal_out", return_value=()))
+        db = run.db
+        db.sql("CREATE TABLE visits (id BIGINT PRIMARY KEY, u BIGINT) WITH (regions = 4)")
+        db.sql(
+            "CREATE MATERIALIZED VIEW visitors AS SELECT u, max(id) AS last FROM visits GROUP BY u"
+        )
+        db.maintain()
+        times = []
+        for epoch in range(ZIPF_EPOCHS):
+            visitors = users[np.minimum(chance.zipf(ZIPF, ZIPF_CHANGES), USERS) - 1]
+            ids = np.arange(ZIPF_CHANGES) + epoch * ZIPF_CHANGES
+            db.table("visits").put(pa.table({"id": ids, "u": visitors}))
+            times.append(run.epoch())
+        view = db.store.catalog.get(VIEWS["visitors"])
+        assert view is not None
+        (state,) = view.operators.values()
+        shards = [db.store.states.shard(state, number).work() for number in view.shards]
+        rows = [shard.epochs[-1].rows_in for shard in shards]
+        if parts := [part for shard in shards for part in shard.parts]:
+            rows = [0] * tasks
+            for first, rows_in, _ in parts:
+                rows[db.store.catalog.epoch.tasks[first]] += rows_in
+    return max(rows) / statistics.median(rows), times[-1]
+
+
 PARTS = {
+    "zipf": measure_zipf,
     "epochs": measure_epochs,
     "many": measure_many,
     "together": measure_together,
