@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from everview.catalog import EPOCH, NAMED, NO_EPOCH, VIEWS, Epoch, Key, Kind, Record
+from everview.catalog import (
+    EPOCHS,
+    MAIN,
+    NAMED,
+    NO_EPOCH,
+    VIEWS,
+    Epoch,
+    Key,
+    Kind,
+    Positions,
+    Record,
+    epoch_key,
+)
 
 R = TypeVar("R", bound=Record)
 RecordChanges = Mapping[Key[Any], Record | None]
@@ -34,8 +46,24 @@ class CatalogReader(ABC):
 
     @property
     def epoch(self) -> Epoch:
-        """The committed epoch; `NO_EPOCH` if there is none."""
-        return self.get(EPOCH) or NO_EPOCH
+        """The committed epoch of the main group; `NO_EPOCH` if there is none."""
+        return self.epoch_of(MAIN)
+
+    def epoch_of(self, group: str) -> Epoch:
+        """The committed epoch of a group; `NO_EPOCH` if there is none."""
+        return self.get(epoch_key(group)) or NO_EPOCH
+
+    def groups(self) -> list[str]:
+        """The groups that have views or an epoch, the main one first; it is always there."""
+        of_views = {view.group for view in self.all(VIEWS).values()}
+        return sorted({MAIN, *of_views, *(key.name for key in self.all(EPOCHS))})
+
+    def positions_in(self, groups: Sequence[str]) -> Positions:
+        """How far groups follow the tables; the first that follows a table counts."""
+        positions: dict[str, Mapping[int, int]] = {}
+        for group in reversed(groups):
+            positions |= self.epoch_of(group).positions
+        return positions
 
 
 class Catalog(CatalogReader):
