@@ -41,7 +41,9 @@ TRIMMED_SECONDS = 600.0  # changes that all views have are trimmed at this age
 
 def run_epochs(maintainer: Maintainer) -> bool:
     """Run epochs until nothing is pending; False if something else comes first, as changes may
-    never cease: a view waits to be loaded, or another process waits for the lease."""
+    never cease: a view waits to be loaded, when each group had its turn, or another process waits
+    for the lease."""
+    store = maintainer.store
     while True:
         has_run = False
         for group in _in_turn(maintainer):
@@ -49,15 +51,18 @@ def run_epochs(maintainer: Maintainer) -> bool:
                 continue
             has_run = True
             maintainer.turns[:] = [other for other in maintainer.turns if other != group] + [group]
-            if _waits_something(maintainer.store):
+            if store.leases.is_wanted(WORK):
                 return False
         if not has_run:
             return True
+        views = store.catalog.all(VIEWS).values()
+        if any(view.status == NEW for view in views) or store.catalog.all(REPLACEMENTS):
+            return False
 
 
 def _in_turn(maintainer: Maintainer) -> list[str]:
     """The groups: those first that had no epoch yet, and then in the order of their last ones. So
-    it is another's turn also if something else came between."""
+    it is another's turn also if another process came between."""
     groups, turns = maintainer.store.catalog.groups(), maintainer.turns
     return sorted(groups, key=lambda group: turns.index(group) if group in turns else -1)
 
@@ -68,12 +73,6 @@ def _may_run(maintainer: Maintainer, group: str) -> bool:
         return False
     load = joining.ready(maintainer.store)
     return maintainer.report.watch.goes_on() or (load is not None and load.group == group)
-
-
-def _waits_something(store: Store) -> bool:
-    """Whether views are to be loaded, or another process waits for the lease."""
-    is_new = any(view.status == NEW for view in store.catalog.all(VIEWS).values())
-    return is_new or bool(store.catalog.all(REPLACEMENTS)) or store.leases.is_wanted(WORK)
 
 
 def _run_or_hold(maintainer: Maintainer, group: str) -> bool:
