@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import everview as ev
@@ -28,6 +29,7 @@ from everview.catalog import (
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, LogError, Superseded
 from everview.maintain import epochs, joining, run, waiting
+from everview.spark.source import SailDataSource
 from everview.stores.base import OF_VIEWS, consumer_of
 from tests.records import change_record, record_of
 
@@ -298,6 +300,24 @@ def test_followers_get_each_epoch_of_the_views_group_once(shop: ev.Database) -> 
             shop.view(view).acknowledge("me", read[view])
             assert +copies[view] == rows(shop, view)
     assert read["spend"] != read["slow_spend"]
+
+
+def test_the_spark_source_reads_a_view_as_of_its_group(shop: ev.Database) -> None:
+    shop.maintain()
+    shop.view("slow_spend").register("me")
+    change(shop, random.Random(15))
+    shop.maintain(watch=Some(1))
+    options = {"db": shop.path, "table": "slow_spend"}
+    for more in ({}, {"changes": "true", "startingPosition": "snapshot"}):
+        source = SailDataSource({**options, **more})
+        reader = source.reader(source.schema())
+        parts = [batch for part in reader.partitions() for batch in reader.read(part)]
+        found = pa.Table.from_batches(parts).to_pylist()
+        if more:
+            assert {row["epoch"] for row in found} == {1}
+            found = [row["after"] for row in found]
+        assert Counter(tuple(row.values()) for row in found) == rows(shop, "slow_spend")
+    assert rows(shop, "slow_spend") != rows(shop, "spend")
 
 
 def test_a_group_for_which_the_engine_fails_does_not_hold_up_the_others(

@@ -42,10 +42,10 @@ def status(db: str, as_json: bool) -> None:
     Of a table it shows the rows, the changes in the log, the bytes on disk and the regions. Of a
     view it shows the status, the epoch, and how far it is behind: the age of the oldest change that
     it does not show yet; of a view with parameters also how many members it has; and its group, if
-    there are groups beside the main one. Views that are
-    alike and maintained together are one line. Notes below the tables say why a view is stopped,
-    waiting, suspect or not replaced, which files can't be synced, which process keeps much space
-    from being used again, and how much space is free.
+    there are groups beside the main one. Views that are alike and maintained together are one line.
+    Notes below the tables say why a view is stopped, waiting, suspect or not replaced, which files
+    can't be synced, which process keeps much space from being used again, and how much space is
+    free.
 
     \b
     Example:
