@@ -186,6 +186,19 @@ def test_groups_take_turns_and_none_starves(
     assert watch.groups[:10] == ["main", "slow"] * 5
 
 
+def test_it_is_another_groups_turn_after_someone_else_had_the_lease(
+    shop: ev.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.maintain()
+    change(shop, random.Random(3), 30)
+    watch = Some(100)
+    monkeypatch.setattr(
+        type(shop.store.leases), "is_wanted", lambda self, role: len(watch.groups) < 8
+    )
+    shop.maintain(watch=watch, batch=4)
+    assert watch.groups[:8] == ["main", "slow"] * 4
+
+
 def test_equal_operators_are_shared_within_a_group_only(shop: ev.Database) -> None:
     shop.maintain()
     spend, slow, top = (record_of(shop, v) for v in ("spend", "slow_spend", "slow_top"))

@@ -51,4 +51,5 @@ def epoch_of(store: Reader, view: ViewRecord) -> int:
 
 def positions_of(store: Reader, view: ViewRecord) -> Positions:
     """How far it follows the logs of tables: as far as its group, or up to where it was stopped."""
-    return view.positions or store.catalog.epoch_of(view.group).positions
+    positions = view.positions
+    return store.catalog.epoch_of(view.group).positions if positions is None else positions
