@@ -254,6 +254,22 @@ def test_a_table_that_another_group_follows_is_trimmed_no_further_than_a_slow_gr
     assert [row["n"] for row in shop.view("notes_slow").scan()] == [3]
 
 
+def test_a_group_without_changes_is_as_of_now_though_its_last_epoch_was_long_ago(
+    shop: ev.Database,
+) -> None:
+    """Other groups may have had the log trimmed since."""
+    shop.sql("CREATE TABLE notes (id INT PRIMARY KEY, n INT)")
+    create(shop, "notes_main", "SELECT count(*) AS n FROM notes")
+    shop.maintain()
+    shop.table("notes").put([{"id": number, "n": number} for number in range(3)])
+    shop.maintain()
+    shop.table("orders").put({"id": 1, "customer": 1, "amount": 1})
+    shop.table("notes").put({"id": 4, "n": 4})
+    create(shop, "notes_slow", "SELECT count(*) AS n FROM notes", "slow")
+    shop.maintain(watch=Some(0))
+    assert [row["n"] for row in shop.view("notes_slow").scan()] == [3]
+
+
 def test_dropping_the_last_view_of_a_group_forgets_it(shop: ev.Database) -> None:
     shop.maintain()
     change(shop, random.Random(5))
@@ -295,9 +311,12 @@ def test_a_replaced_view_stays_in_its_group_with_those_that_read_it(shop: ev.Dat
 
 def test_followers_get_each_epoch_of_the_views_group_once(shop: ev.Database) -> None:
     shop.maintain()
+    change(shop, random.Random(16))
+    shop.maintain(watch=Some(1))
     views = ("spend", "slow_spend")
     copies = {view: rows(shop, view) for view in views}
     read = {view: shop.view(view).register("me") for view in views}
+    assert read == {"spend": 2, "slow_spend": 1}
     chance = random.Random(7)
     for _ in range(6):
         change(shop, chance)
