@@ -217,11 +217,11 @@ class Database(Closing):
         return Names(self.store.catalog.view_names())
 
     def pin(self, *names: str, max_age: float | None = None) -> Pin:
-        """Pin one committed epoch of the named views and tables, by default of all.
+        """Pin the named views and tables, by default all, as of one moment.
 
         `with db.pin("orders", "revenue") as at: at.table("orders").get(1), at.view("revenue")...`
-        All reads through the pin see the same epoch, however long they take. They never delay
-        maintenance.
+        All reads through the pin see the same moment, however long they take: each view as of the
+        epoch that its group had committed. They never delay maintenance.
 
         While a pin is open, the database can't use the space of replaced rows again, so it grows.
         The pin ends after `max_age` seconds, or after the limit of the database (`limit_pins`) if

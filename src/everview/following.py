@@ -19,7 +19,15 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from everview.catalog import EPOCH, FOLLOWERS, INTENT, VIEWS, Follower, Followers, ViewRecord
+from everview.catalog import (
+    FOLLOWERS,
+    VIEWS,
+    Follower,
+    Followers,
+    ViewRecord,
+    epoch_key,
+    intent_key,
+)
 from everview.closing import Closing
 from everview.errors import Conflict, LogError, LogTrimmed, NotLoaded, UnknownConsumer, ViewNotFound
 from everview.explain.views import epoch_of
@@ -54,7 +62,8 @@ def register(
         record, followers = _view(store, view), catalog.get(FOLLOWERS[view])
         if not record.is_loaded:
             raise NotLoaded(f"view {view} has no rows yet, so it has no changes to follow")
-        epoch, intent = catalog.get(EPOCH), catalog.get(INTENT)
+        of_epoch, of_intent = epoch_key(record.group), intent_key(record.group)
+        epoch, intent = catalog.get(of_epoch), catalog.get(of_intent)
         begun = max(one.number for one in (epoch, intent) if one is not None)
         since = begun if followers is None else followers.since
         start = after
@@ -66,7 +75,7 @@ def register(
             raise LogError(f"view {view} has not come to epoch {start} yet; its newest is {begun}")
         until = None if seconds is None else time.time() + seconds
         added = (followers or Followers(since, {})).read_by(name, Follower(start, until))
-        seen: RecordChanges = {VIEWS[view]: record, EPOCH: epoch, INTENT: intent}
+        seen: RecordChanges = {VIEWS[view]: record, of_epoch: epoch, of_intent: intent}
         seen = {**seen, FOLLOWERS[view]: followers}
         with suppress(Conflict):
             catalog.write({FOLLOWERS[view]: added}, expected=seen)

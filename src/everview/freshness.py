@@ -10,17 +10,17 @@ from everview.catalog import Positions
 from everview.stores.base import Reader
 
 
-def oldest_pending(
-    store: Reader, tables: Iterable[str], positions: Positions | None = None
-) -> datetime | None:
-    """When the oldest change after the positions was made; None if there is none.
-
-    The default positions are those of the committed epoch.
-    """
-    if positions is None:
-        positions = store.catalog.epoch.positions
+def oldest_pending(store: Reader, tables: Iterable[str], positions: Positions) -> datetime | None:
+    """When the oldest change after the positions was made; None if there is none."""
     times = [store.times_after(table, positions.get(table, {})).values() for table in tables]
     return min(chain.from_iterable(times), default=None)
+
+
+def oldest_of_groups(store: Reader, groups: Iterable[str]) -> datetime | None:
+    """When the oldest change was made that some group has not come to; None if there is none."""
+    epochs = [store.catalog.epoch_of(group).positions for group in groups]
+    times = [oldest_pending(store, positions, positions) for positions in epochs]
+    return min((time for time in times if time is not None), default=None)
 
 
 def age_of(time: datetime | None) -> float:

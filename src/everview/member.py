@@ -67,6 +67,11 @@ class Member:
         return self.view.epoch
 
     @property
+    def group(self) -> str:
+        """The group of views that it moves together with."""
+        return self.view.group
+
+    @property
     def freshness(self) -> timedelta:
         """The age of the oldest change that the view does not show yet; zero if it shows all."""
         return self.view.freshness

@@ -18,6 +18,7 @@ from everview.catalog import NAMED, VIEWS, Like, NamedMember, ViewRecord
 from everview.catalog.records import LIVE, NEW
 from everview.errors import NotLoaded
 from everview.explain.plan import Document
+from everview.explain.views import positions_of
 from everview.following import Feed
 from everview.intake import keys_to_arrow
 from everview.member import Member
@@ -89,7 +90,7 @@ class NamedView(View):
     def values_shown(self) -> tuple[Stored, ...] | None:
         """The values whose rows are its own now; None if it has no rows yet."""
         named, record = self._named(), self._record()
-        positions = record.positions or self._store.catalog.epoch.positions
+        positions = positions_of(self._store, record)
         has_come = positions.get(self._members_table, {}).get(0, 0) >= named.since
         return (named.values if has_come else named.before) if record.is_loaded else None
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from everview import following
 from everview.advice import how_to_maintain, how_to_read_table
-from everview.catalog import FOLLOWERS, VIEWS, WAITING, Positions, ViewRecord
+from everview.catalog import FOLLOWERS, VIEWS, WAITING, Positions, ViewRecord, title_of
 from everview.catalog.records import STOPPED
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
@@ -34,7 +34,7 @@ from everview.errors import (
 )
 from everview.explain.measured import with_analysis
 from everview.explain.plan import Document
-from everview.explain.views import epoch_of, explain_view
+from everview.explain.views import epoch_of, explain_view, positions_of
 from everview.explain.work import Analysis, analyze
 from everview.following import Feed
 from everview.freshness import age_of, oldest_pending
@@ -213,11 +213,17 @@ class View:
     def _waits_for(self) -> str | None:
         """Why the engine failed when it last tried to bring the view up to date; None if it did
         not, or if the view is stopped."""
-        waiting = self._store.catalog.get(WAITING)
-        return waiting.why if waiting and self._record().status != STOPPED else None
+        waiting, record = self._store.catalog.get(WAITING), self._record()
+        is_held = waiting is not None and waiting.holds(record.group)
+        return waiting.why if waiting and is_held and record.status != STOPPED else None
 
     def _is_suspect(self) -> bool:
         return self.is_loaded and self._store.states.is_suspect
+
+    @property
+    def group(self) -> str:
+        """The group of views that it moves together with; 'main' if its statement named none."""
+        return title_of(self._record().group)
 
     @property
     def consistency(self) -> str:
@@ -250,7 +256,8 @@ class View:
     @property
     def freshness(self) -> timedelta:
         """The age of the oldest change that the view does not show yet; zero if it shows all."""
-        oldest = oldest_pending(self._store, self.tables, self.positions)
+        positions = positions_of(self._store, self._record())
+        oldest = oldest_pending(self._store, self.tables, positions)
         return timedelta(seconds=age_of(oldest))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import shutil
@@ -72,6 +73,15 @@ def test_on_a_pipe_there_is_a_line_for_each_epoch(capsys: pytest.CaptureFixture[
         "epoch 7  1,200 changes  34 view rows  lag 0.81 s  2,400 changes/s",
     ]
     assert shown.err == "view q4 is stopped: sum(x) does not fit\n"
+
+
+def test_lines_name_the_group_once_there_is_another(capsys: pytest.CaptureFixture[str]) -> None:
+    line = LiveLine()
+    for group in ("main", "slow", "main"):
+        line.committed(dataclasses.replace(EPOCH, group=group))
+    shown = [text.split("  ")[:2] for text in capsys.readouterr().out.splitlines()]
+    assert shown[0][0] == "epoch 7"
+    assert shown[1:] == [["group slow", "epoch 7"], ["group main", "epoch 7"]]
 
 
 def test_on_a_terminal_the_line_is_rewritten_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -434,3 +434,30 @@ def test_a_row_that_was_deleted_meanwhile_is_put_again(
     assert not lost
     db.maintain()
     assert rows(db.view("v4")) == [(18, 7)]
+
+
+def test_views_of_different_groups_are_never_together(db: ev.Database) -> None:
+    for number, day in enumerate(DAYS):
+        db.sql(f"CREATE MATERIALIZED VIEW v{number} AS {QUERY.format(day)}")
+        db.sql(f"CREATE MATERIALIZED VIEW h{number} WITH (group = 'hour') AS {QUERY.format(day)}")
+    assert [db.view(f"v{number}").group for number in range(4)] == ["main"] * 4
+    assert [db.view(f"h{number}").group for number in range(4)] == ["hour"] * 4
+    assert len(families(db)) == 2
+    assert db.view("v3").family != db.view("h3").family
+    db.maintain()
+    db.sql("INSERT INTO orders VALUES (4, 'EU', 20, DATE '2026-02-02', 1)")
+    db.maintain()
+    for number in range(4):
+        assert rows(db.view(f"v{number}")) == rows(db.view(f"h{number}"))
+    assert all(db.verify(view).equal for view in db.views)
+    db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW h3 AS {QUERY.format('2026-02-01')}")
+    assert db.view("h3").group == "hour"
+    with pytest.raises(UnsupportedSql, match="view h3 is in group hour"):
+        db.sql(
+            "CREATE OR REPLACE MATERIALIZED VIEW h3 WITH (group = 'main') AS "
+            + QUERY.format("2026-02-03")
+        )
+    db.sql("CREATE MATERIALIZED VIEW over AS SELECT total FROM h2")
+    assert db.view("over").group == "hour"
+    db.maintain()
+    assert rows(db.view("over")) == [(1,), (7,)]

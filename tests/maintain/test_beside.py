@@ -257,6 +257,25 @@ def test_a_load_catches_up_in_epochs_of_its_own(
 
 
 @on_sail
+def test_a_load_may_be_far_behind_when_nothing_is_pending_for_the_others(
+    sail_shop: ev.Database, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tables that it reads are tables that live views follow."""
+    db = sail_shop
+    monkeypatch.setattr(loader, "FEW_CHANGES", 5)
+    load_spend(db, gate)
+    create(db, ranks=RANKS)
+    with db.maintainer(every=0.02, batch=20):
+        assert gate.reached.wait(60)
+        for seed in range(3):
+            change(db, random.Random(seed), 50)
+        wait_for(lambda: db.view("spend").freshness.total_seconds() == 0)
+        gate.open()
+        wait_for(lambda: db.view("ranks").status == "live")
+    assert differences(db) == []
+
+
+@on_sail
 def test_others_are_read_while_a_load_joins_that_had_many_epochs(
     sail_shop: ev.Database, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import everview as ev
-from everview.catalog import EPOCH, INTENT, VIEWS, Epoch
+from everview.catalog import EPOCH, INTENT, MAIN, VIEWS, Epoch
 from everview.maintain.epochs import _run_epoch
 from everview.maintain.loads import _rows_of
 from everview.maintain.maintainer import Maintainer
@@ -46,7 +46,7 @@ def test_an_epoch_that_was_begun_moves_no_table_back(tmp_path: Path) -> None:
             }
         )
         with maintenance_paused(db.store) as token:
-            assert _run_epoch(Maintainer(db.store, engine, token, Report()), [view])
+            assert _run_epoch(Maintainer(db.store, engine, token, Report()), MAIN)
         (step,) = steps
         assert step.end == {"t": {0: 5}, "u": {0: 2}}
         epoch = db.store.catalog.get(EPOCH)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import everview as ev
-from everview.catalog import EPOCH, INTENT, UNSYNCED, VIEWS, Epoch, Unsynced
+from everview.catalog import EPOCH, EPOCHS, INTENT, INTENTS, UNSYNCED, VIEWS, Epoch, Unsynced
 from everview.maintain import recovery
 from everview.maintain.cut import time_now
 from everview.maintain.recovery import ahead_of_logs, recover, settle_if_quiet
@@ -53,6 +53,22 @@ def test_after_a_crash_of_the_machine_all_views_begin_anew(db: ev.Database) -> N
     assert db.store.catalog.get(INTENT) is None
     with maintenance_paused(db.store) as token:
         assert recover(db.store, token) is None, "the crash is recovered from once"
+
+
+def test_each_group_begins_anew_at_its_own_epoch(db: ev.Database) -> None:
+    end, catalog = ends(db), db.store.catalog
+    slow = Epoch(8, {"t": {**end, 1: end[1] + 2}}, time_now())
+    catalog.write({EPOCHS["slow"]: slow, INTENTS["slow"]: Epoch(9, slow.positions)})
+    catalog.write({VIEWS["w"]: a_view("w", group="slow", status="live", states={"view": "r"})})
+    catalog.write({UNSYNCED: Unsynced("an earlier boot")})
+    with maintenance_paused(db.store) as token:
+        reason = recover(db.store, token)
+    assert reason is not None
+    assert f"up to {end[1] + 2}" in reason
+    assert record_of(db, "w").status == "new"
+    assert catalog.epoch_of("slow") == Epoch(8, {}, slow.time)
+    assert catalog.epoch.number == 3
+    assert catalog.all(INTENTS) == {}
 
 
 def test_the_reason_names_changes_that_the_machine_lost(db: ev.Database) -> None:

@@ -149,7 +149,7 @@ def test_status_show_views_and_explain_tell_of_it(shop: ev.Database) -> None:
     assert (views["sums"]["status"], views["sums"]["error"]) == ("stopped", error)
     assert views["sums"]["freshness"] > 0
     assert views["counts"] == {
-        "name": "counts", "status": "live", "consistency": "strong", "epoch": 2,
+        "name": "counts", "status": "live", "consistency": "strong", "epoch": 2, "group": "main",
         "freshness": 0.0, "error": None, "progress": None, "members": None,
     }  # fmt: skip
 

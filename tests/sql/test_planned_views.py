@@ -35,6 +35,7 @@ class Planning:
         name: str,
         source: CreateView | ViewRecord,
         views: Mapping[str, Any],
+        before: ViewRecord | None = None,
     ) -> ViewRecord:
         act, self.meanwhile = self.meanwhile, None
         if act is not None:

@@ -55,7 +55,6 @@ from everview.stores.base import (
     PUT,
     Abilities,
     Catalog,
-    CatalogReader,
     Compaction,
     Leases,
     LogRange,
@@ -544,7 +543,6 @@ class MemoryPin(MemoryReader, PinnedStore):
         self._address = store.address
         self._names = store.tables()
         with store.lock:
-            epoch = store.catalog.epoch
             wanted = None if views is None else {VIEWS[name] for name in views}
             for name in views or ():
                 if (named := store.catalog.get(NAMED[name])) is not None and wanted is not None:
@@ -554,10 +552,11 @@ class MemoryPin(MemoryReader, PinnedStore):
                 for key, record in store.catalog.records.items()
                 if key.kind != VIEWS or wanted is None or key in wanted
             }
+            self._catalog = PinnedCatalog(kept)
             self._tables = {}
             for name in self._names if tables is None else tables:
                 data = store._data(name)
-                at = epoch.positions.get(data.schema.name)
+                at = self._catalog.positions.get(data.schema.name)
                 self._tables[name.lower()] = _pinned(data, at)
             views_ = [record for key, record in kept.items() if key.kind == VIEWS]
             self._shards = {
@@ -566,7 +565,6 @@ class MemoryPin(MemoryReader, PinnedStore):
                 if view.is_loaded
                 for number in view.shards
             }
-        self._catalog = PinnedCatalog(kept)
 
     @property
     def address(self) -> str:
@@ -580,7 +578,7 @@ class MemoryPin(MemoryReader, PinnedStore):
         }
 
     @property
-    def catalog(self) -> CatalogReader:
+    def catalog(self) -> PinnedCatalog:
         return self._catalog
 
     @property

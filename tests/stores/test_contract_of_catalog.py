@@ -10,9 +10,13 @@ import pytest
 
 from everview.catalog import (
     CHANGES,
+    CHANGES_OF_GROUPS,
     CONSTANTS,
     EPOCH,
+    EPOCHS,
     INTENT,
+    INTENTS,
+    MAIN,
     NO_EPOCH,
     PIN_LIMIT,
     REPLACEMENTS,
@@ -25,6 +29,9 @@ from everview.catalog import (
     PinLimit,
     Replacement,
     Waiting,
+    changes_key,
+    epoch_key,
+    intent_key,
 )
 from everview.catalog.records import Definition
 from everview.errors import Conflict, InUse, Superseded, TableExists, TableNotFound
@@ -49,12 +56,16 @@ FULL = replace(
 )
 RECORDS = {
     VIEWS["Views"]: FULL,
+    VIEWS["hourly"]: replace(a_view("hourly"), group="hour"),
     REPLACEMENTS["Views"]: Replacement(FULL, "Root"),
     CHANGES["T"]: Changes(((1, 5), (3, 1))),
+    CHANGES_OF_GROUPS["hour/t"]: Changes(((4, 5),)),
     CONSTANTS["sail"]: Constants({"epoch": 0.5}),
     EPOCH: Epoch(7, {"t": {0: 1, 1: 2}}, 99),
     INTENT: Epoch(8, {}, 100),
-    WAITING: Waiting("no memory"),
+    EPOCHS["hour"]: Epoch(2, {"t": {0: 1, 1: 0}}, 98),
+    INTENTS["hour"]: Epoch(3, {}, 100),
+    WAITING: Waiting("no memory", ("hour",)),
     PIN_LIMIT: PinLimit(2.5),
 }
 
@@ -136,3 +147,30 @@ def test_a_token_that_is_not_the_newest_writes_nothing(store: Store) -> None:
         with pytest.raises(Superseded):
             store.catalog.write({EPOCH: Epoch(2)}, token - 1)
     assert store.catalog.get(EPOCH) == Epoch(1)
+
+
+def test_each_group_has_records_of_its_own(store: Store) -> None:
+    catalog = store.catalog
+    assert (catalog.groups(), catalog.epoch_of("hour")) == ([MAIN], NO_EPOCH)
+    catalog.write({epoch_key(MAIN): Epoch(5, {"t": {0: 9}, "u": {0: 1}})})
+    catalog.write({epoch_key("hour"): Epoch(2, {"t": {0: 4}, "v": {0: 2}})})
+    catalog.write({intent_key("hour"): Epoch(3), changes_key("hour", "t"): Changes(((2, 1),))})
+    catalog.write({VIEWS["daily"]: replace(a_view("daily"), group="day")})
+    assert (catalog.epoch, catalog.get(EPOCH)) == (catalog.epoch_of(MAIN), catalog.epoch)
+    assert (catalog.epoch.number, catalog.epoch_of("hour").number) == (5, 2)
+    assert catalog.get(INTENT) is None
+    assert catalog.all(CHANGES) == {}
+    assert list(catalog.all(EPOCHS)) == [EPOCHS["hour"]]
+    assert catalog.groups() == [MAIN, "day", "hour"]
+    of_u_and_v = {"u": {0: 1}, "v": {0: 2}}
+    assert catalog.positions_in([MAIN, "hour"]) == {"t": {0: 9}, **of_u_and_v}
+    assert catalog.positions_in(["hour", MAIN]) == {"t": {0: 4}, **of_u_and_v}
+
+
+def test_records_of_the_main_group_are_as_they_were_before_there_were_groups() -> None:
+    assert "group" not in a_view().to_document()
+    assert Waiting("why").to_document() == {"why": "why"}
+    assert (epoch_key(MAIN), intent_key(MAIN)) == (EPOCH, INTENT)
+    assert changes_key(MAIN, "T") == CHANGES["T"]
+    assert Waiting("why").holds("hour")
+    assert not Waiting("why", (MAIN,)).holds("hour")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from everview.catalog import EPOCH, VIEWS, Epoch
+from everview.catalog import EPOCH, EPOCHS, VIEWS, Epoch
 from everview.errors import Damaged, Superseded
 from everview.schema import TableSchema
 from everview.stores.base import RUN, WORK, Shard, Store
@@ -328,3 +328,70 @@ def test_pins_are_seen_by_others_until_they_are_taken_back(store: Store) -> None
     assert [(note.epoch, note.max_age) for note in store.pins.notes()] == [(3, None), (4, 60.0)]
     first()
     assert [note.epoch for note in store.pins.notes()] == [4]
+
+
+def two_groups(store: Store) -> None:
+    """A view in each of two groups; both read table t, and the group hour is a row behind."""
+    for name in ("t", "u"):
+        store.create_table(TableSchema.of(name, {"id": "INT"}, "id", regions=1))
+        schema = store.describe(name)
+        for number in range(3):
+            store.put(name, pa.table({"id": [number]}, schema.arrow))
+    for state in ("a", "b"):
+        store.states.create(state, [0])
+    store.catalog.write(
+        {
+            VIEWS["a"]: a_view("a", states={"view": "a"}, status="live"),
+            VIEWS["b"]: a_view("b", states={"view": "b"}, status="live", group="hour"),
+            EPOCH: Epoch(7, {"t": {0: 2}}),
+            EPOCHS["hour"]: Epoch(3, {"t": {0: 1}, "u": {0: 2}}),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("views", "tables", "order", "positions"),
+    [
+        (None, None, ["", "hour"], {"t": {0: 2}, "u": {0: 2}}),
+        (["a"], ["t", "u"], ["", "hour"], {"t": {0: 2}, "u": {0: 2}}),
+        (["b"], ["t", "u"], ["hour", ""], {"t": {0: 1}, "u": {0: 2}}),
+        ([], ["t"], ["", "hour"], {"t": {0: 2}}),
+        (["b"], [], ["hour", ""], {}),
+    ],
+)
+def test_a_pin_has_tables_as_of_the_groups_of_its_views_first(
+    store: Store, views: Any, tables: Any, order: Any, positions: Any
+) -> None:
+    two_groups(store)
+    with closing(store.pins.pin(views, tables)) as pin:
+        assert pin.catalog.order == order
+        assert pin.positions == positions
+        assert pin.catalog.epoch_of("hour").number == 3
+        for table, at in positions.items():
+            assert sum(batch.num_rows for batch in pin.scan(table)) == at[0]
+
+
+def test_a_pin_has_all_groups_as_of_one_moment(store: Store) -> None:
+    """Whoever commits the epochs of two groups one after the other is never seen in between."""
+    two_groups(store)
+    ended = Event()
+
+    def commit() -> None:
+        number = 7
+        while not ended.is_set():
+            number += 1
+            store.catalog.write({EPOCHS["hour"]: Epoch(number - 4, {"t": {0: 1}})})
+            store.catalog.write({EPOCH: Epoch(number, {"t": {0: 2}})})
+
+    commits = Thread(target=commit)
+    commits.start()
+    try:
+        seen = set()
+        while len(seen) < 20:
+            with closing(store.pins.pin()) as pin:
+                apart = pin.catalog.epoch.number - pin.catalog.epoch_of("hour").number
+                assert apart in (3, 4)
+                seen.add(pin.catalog.epoch.number)
+    finally:
+        ended.set()
+        commits.join()

@@ -1,12 +1,16 @@
 """What a database knows about its views and epochs: typed records, their keys and their JSON."""
 
+from everview.catalog.groups import MAIN, changes_key, epoch_key, intent_key, title_of
 from everview.catalog.keys import (
     ARRIVALS,
     CHANGES,
+    CHANGES_OF_GROUPS,
     CONSTANTS,
     EPOCH,
+    EPOCHS,
     FOLLOWERS,
     INTENT,
+    INTENTS,
     LEASE,
     LOAD,
     NAMED,
@@ -47,12 +51,16 @@ from everview.catalog.records import (
 __all__ = [
     "ARRIVALS",
     "CHANGES",
+    "CHANGES_OF_GROUPS",
     "CONSTANTS",
     "EPOCH",
+    "EPOCHS",
     "FOLLOWERS",
     "INTENT",
+    "INTENTS",
     "LEASE",
     "LOAD",
+    "MAIN",
     "NAMED",
     "NO_EPOCH",
     "NUMBER_OF_SLOTS",
@@ -85,4 +93,8 @@ __all__ = [
     "Unsynced",
     "ViewRecord",
     "Waiting",
+    "changes_key",
+    "epoch_key",
+    "intent_key",
+    "title_of",
 ]

@@ -52,6 +52,11 @@ class LoadRecord:
         return {table for view in self.views for table in view.tables}
 
     @property
+    def group(self) -> str:
+        """The group of its views: they become part of one epoch."""
+        return self.views[0].group
+
+    @property
     def states(self) -> set[str]:
         """All states that the load needs."""
         if self.stage == OVER:

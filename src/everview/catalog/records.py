@@ -32,11 +32,12 @@ class Record(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """The positions of all tables at a `time` in µs since 1970, up to which views follow them.
+    """The positions of all tables at a `time` in µs since 1970, up to which the views of a group
+    follow them.
 
-    The catalog has the committed epoch, and the one that the maintainer works on (the intent). With
-    `joins`, the views of the load that is ready become part of the others in this epoch. If it
-    deals slots out, `tasks` says of each slot which task takes it.
+    For each group the catalog has the committed epoch, and the one that the maintainer works on
+    (the intent). With `joins`, the views of the load that is ready become part of the group in this
+    epoch. If it deals slots out, `tasks` says of each slot which task takes it.
     """
 
     number: int
@@ -171,7 +172,7 @@ class ViewRecord:
     the epoch it was loaded at. `load_notes` is the version of the notes in which its operators said
     that their load had ended: below `LOAD_NOTES`, state may lack rows. While it is `rebuilding`, it
     has no rows to read. Its load gives way to other views that are more than `load_lag` seconds
-    behind.
+    behind. It moves together with the views of its `group`; the main group has no name.
     """
 
     name: str
@@ -195,6 +196,7 @@ class ViewRecord:
     rebuilding: bool = False
     load_lag: float = LOAD_LAG
     slots: int = SLOTS
+    group: str = ""
 
     @cached_property
     def plan(self) -> Node:
@@ -274,6 +276,7 @@ class ViewRecord:
             "rebuilding": self.rebuilding or None,
             "load_lag": None if self.load_lag == LOAD_LAG else self.load_lag,
             "slots": None if self.slots == SLOTS else self.slots,
+            "group": self.group or None,
             "family": family.to_document() if (family := self.definition.family) else None,
         }
         return {
@@ -327,6 +330,7 @@ class ViewRecord:
             rebuilding=document.get("rebuilding", False),
             load_lag=document.get("load_lag", LOAD_LAG),
             slots=document.get("slots", SLOTS),
+            group=document.get("group", ""),
         )
 
 
@@ -441,9 +445,23 @@ class Flat:
 
 @dataclass(frozen=True)
 class Waiting(Flat):
-    """Why the engine fails, so that no view can be brought up to date."""
+    """Why the engine fails, so that no view can be brought up to date; with `groups`, those of
+    these groups alone."""
 
     why: str
+    groups: tuple[str, ...] | None = None
+
+    def holds(self, group: str) -> bool:
+        """Whether the views of a group wait."""
+        return self.groups is None or group in self.groups
+
+    def to_document(self) -> Document:
+        return {"why": self.why} | ({} if self.groups is None else {"groups": list(self.groups)})
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        groups = document.get("groups")
+        return cls(document["why"], None if groups is None else tuple(groups))
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _pinned_rows(store: Store, view: View) -> tuple[int, Positions, pa.Table]:
         raise NotLoaded(f"view {view.name} has no rows to verify; it is {view.status}: {remedy}")
     with closing(store.pins.pin([view.name], [])) as pin:
         pinned = view.at(pin)
-        positions = pinned.positions or pin.catalog.epoch.positions
+        positions = pinned.positions or pin.catalog.positions
         return pinned.epoch, {t: positions[t] for t in view.tables}, pinned.to_arrow()
 
 

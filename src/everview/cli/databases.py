@@ -47,10 +47,11 @@ def status(db: str, as_json: bool) -> None:
 
     Of a table it shows the rows, the changes in the log, the bytes on disk and the regions. Of a
     view it shows the status, the epoch, and how far it is behind: the age of the oldest change that
-    it does not show yet; of a view with parameters also how many members it has. Views that are
-    alike and maintained together are one line. Notes below the tables say why a view is stopped,
-    waiting, suspect or not replaced, which files can't be synced, which process keeps much space
-    from being used again, and how much space is free.
+    it does not show yet; of a view with parameters also how many members it has; and its group, if
+    there are groups beside the main one. Views that are alike and maintained together are one line.
+    Notes below the tables say why a view is stopped, waiting, suspect or not replaced, which files
+    can't be synced, which process keeps much space from being used again, and how much space is
+    free.
 
     \b
     Example:
@@ -127,6 +128,7 @@ def _view_document(view: everview.View) -> dict[str, Any]:
         "status": view.status,
         "progress": None if (progress := view.progress) is None else _progress_document(progress),
         "consistency": view.consistency,
+        "group": view.group,
         "members": len(view.members) if view.parameters else None,
         "epoch": view.epoch if view.is_loaded else None,
         "freshness": view.freshness.total_seconds(),
@@ -149,12 +151,15 @@ def _table_of(views: list[dict[str, Any]]) -> pa.Table:
         "view": pa.array([view["name"] for view in views], pa.string()),
         "status": pa.array([view["status"] for view in views], pa.string()),
         "consistency": pa.array([view["consistency"] for view in views], pa.string()),
+        "group": pa.array([view["group"] for view in views], pa.string()),
         "members": pa.array([view["members"] for view in views], pa.int64()),
         "epoch": pa.array([view["epoch"] for view in views], pa.int64()),
         "behind by": pa.array([duration(view["freshness"]) for view in views], pa.string()),
     }
     if columns["members"].null_count == len(views):
         del columns["members"]
+    if {view["group"] for view in views} == {"main"}:
+        del columns["group"]
     return pa.table(columns)
 
 

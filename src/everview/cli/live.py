@@ -15,6 +15,7 @@ from everview.cli.output import duration
 
 T = TypeVar("T")
 _SECONDS_BETWEEN_LOOKS = 0.1
+_MAIN = "main"  # the group of views that name none
 
 
 class Finishing(Exception):
@@ -29,6 +30,7 @@ class LiveLine(everview.Watcher):
         self._turn = threading.RLock()
         self._width = 0
         self._waiting = ""
+        self._groups: set[str] = set()  # that had an epoch
 
     def finish(self) -> None:
         """Let the maintainer end after the epoch in progress."""
@@ -62,8 +64,11 @@ class LiveLine(everview.Watcher):
         self.say(f"loaded {view} in {seconds:.1f} s")
 
     def committed(self, epoch: everview.Epoch) -> None:
+        self._groups.add(epoch.group)
+        are_several = self._groups != {_MAIN}
+        group = f"group {epoch.group}  " if are_several else ""
         self.note(
-            f"epoch {epoch.number}  {_count(epoch.changes, 'change')}  "
+            f"{group}epoch {epoch.number}  {_count(epoch.changes, 'change')}  "
             f"{_count(epoch.rows, 'view row')}  lag {duration(epoch.lag)}  "
             f"{epoch.rate:,.0f} changes/s"
         )

@@ -3,7 +3,7 @@ the seconds that `everview calibrate` measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from everview.catalog import CONSTANTS, VIEWS, ViewRecord
@@ -38,13 +38,15 @@ def cost_of_view(store: Store, planner: Engine, view: ViewRecord) -> PlanCost:
     return cost_of(plan, view.key, estimates, each, len(view.shards))
 
 
-def costs_for(store: Store, planner: Engine, engine: str, plan: Node, shards: int) -> Costs | None:
-    """The costs by which rules choose between plans; the plan may read views too. None if its
-    tables are so small that no plan is better than another."""
+def costs_for(
+    store: Store, planner: Engine, engine: str, plan: Node, shards: int, group: str
+) -> Costs | None:
+    """The costs by which rules choose between plans of a view in a group; the plan may read views
+    too. None if its tables are so small that no plan is better than another."""
     tables = sorted(plan.tables() & set(store.tables()))
     if sum(region.rows for table in tables for region in store.status(table)) < _FEW_ROWS:
         return None
-    views = store.catalog.all(VIEWS).values()
+    views = [view for view in store.catalog.all(VIEWS).values() if view.group == group]
     return Costs(
         Estimates(Sampler(store, planner.session)),
         constants_of(store, engine),
@@ -60,10 +62,11 @@ def rates_of(store: Store, tables: Iterable[str]) -> Rates:
     the same share of rows is assumed to change as in the others together; before any epoch, the
     same in all."""
     names = sorted(tables)
-    counts, epochs = recent_changes(store, names)
+    group = _follower_of(store, names)
+    counts, epochs = recent_changes(store, names, group)
     rows = {table: sum(region.rows for region in store.status(table)) for table in names}
-    epoch = store.catalog.epoch
-    followed = [table for table in names if table in epoch.positions]
+    positions = store.catalog.epoch_of(group).positions
+    followed = [table for table in names if table in positions]
     known = sum(rows[table] for table in followed)
     often = sum(counts.values()) / known if epochs and known else 1.0
     weights = {
@@ -75,11 +78,17 @@ def rates_of(store: Store, tables: Iterable[str]) -> Rates:
     return Rates(shares, epochs)
 
 
+def _follower_of(store: Store, tables: Collection[str]) -> str:
+    """The group that follows most of the tables; the main one, if no other follows more."""
+    groups, catalog = store.catalog.groups(), store.catalog
+    return max(groups, key=lambda group: len(catalog.epoch_of(group).positions.keys() & {*tables}))
+
+
 def rows_of_change(store: Store, plan: Node, table: str) -> float:
     """How many rows a change of a table has in a plan's delta, from its newest changes: an update
     that the plan sees has two. Without changes since a view follows the table, all are assumed to
     be such updates."""
-    counts, _ = recent_changes(store, [table])
+    counts, _ = recent_changes(store, [table], _follower_of(store, [table]))
     number = min(counts[table], _NEWEST_CHANGES)
     if not number:
         return UPDATED

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from everview.catalog import MAIN, title_of
 from everview.explain import expected
 from everview.explain import measured as analyze
 from everview.plan.distribution import (
@@ -198,10 +199,12 @@ def _numbers(
 
 def _header(document: Document) -> Iterator[str]:
     status = document.get("status", "not created")
+    group = document.get("group", title_of(MAIN))
+    of_group = "" if group == title_of(MAIN) else f" of group {group}"
     descriptions = {
-        "live": f"live, at epoch {document.get('epoch')}",
-        "new": "new, to be loaded when it is first maintained",
-        "stopped": f"stopped, at epoch {document.get('epoch')}: {document.get('error')}",
+        "live": f"live, at epoch {document.get('epoch')}{of_group}",
+        "new": f"new, to be loaded when it is first maintained{of_group and f', in group {group}'}",
+        "stopped": f"stopped, at epoch {document.get('epoch')}{of_group}: {document.get('error')}",
     }
     yield f"view {document.get('view', '')}: {descriptions.get(status, status)}"
     yield f"key: {', '.join(document['key']) or 'none, it has one row'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everview.catalog import VIEWS, ViewRecord
+from everview.catalog import VIEWS, Positions, ViewRecord, title_of
 from everview.catalog.records import ROWS
 from everview.explain.plan import Document, explain
 from everview.plan.nodes import Node
@@ -13,7 +13,7 @@ def explain_view(store: Reader, view: ViewRecord) -> Document:
     """How a view is maintained, or would be if it is not in the catalog."""
     views = store.catalog.all(VIEWS).values()
     others = [other for other in views if other.name != view.name]
-    live = [other for other in others if other.is_live]
+    live = [other for other in others if other.is_live and other.group == view.group]
     states = {identity: state for other in live for identity, state in other.operators.items()}
     states |= view.states if view.is_loaded else {}
 
@@ -34,6 +34,7 @@ def explain_view(store: Reader, view: ViewRecord) -> Document:
         "view": view.name,
         "status": view.status if is_created else "not created",
         "epoch": epoch_of(store, view) if is_created else None,
+        "group": title_of(view.group),
         "error": view.error,
         "query": view.definition.query,
         "order": [str(by) for by in view.order],
@@ -43,6 +44,12 @@ def explain_view(store: Reader, view: ViewRecord) -> Document:
 
 
 def epoch_of(store: Reader, view: ViewRecord) -> int:
-    """The newest committed epoch, or the last before the view was stopped."""
-    committed = store.catalog.epoch.number
+    """The newest committed epoch of its group, or the last before the view was stopped."""
+    committed = store.catalog.epoch_of(view.group).number
     return committed if view.stopped_at is None else min(committed, view.stopped_at)
+
+
+def positions_of(store: Reader, view: ViewRecord) -> Positions:
+    """How far it follows the logs of tables: as far as its group, or up to where it was stopped."""
+    positions = view.positions
+    return store.catalog.epoch_of(view.group).positions if positions is None else positions

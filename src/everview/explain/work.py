@@ -1,8 +1,8 @@
 """The work of the last epochs of a view: by operator and shard, and the changes that caused it.
 
-It comes from two records: shards keep the work of epochs, and a record for each table has the last
-epochs that changed it, with the number of changes. Both keep the last twenty. The analysis has only
-epochs that all records still have.
+It comes from two records: shards keep the work of epochs, and for each table, and each group of
+views, a record has the last epochs that changed it, with the number of changes. Both keep the last
+twenty. The analysis has only epochs that all records still have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from everview.catalog import CHANGES, Changes, Key, Positions, ViewRecord
+from everview.catalog import MAIN, Changes, Key, Positions, ViewRecord, changes_key
 from everview.stores.base import Reader
 from everview.stores.work import KEPT_EPOCHS, ShardWork, Work, total
 
@@ -59,26 +59,28 @@ class Analysis:
 
 
 def with_changes(
-    store: Reader, epoch: int, start: Positions, end: Positions
+    store: Reader, group: str, epoch: int, start: Positions, end: Positions
 ) -> dict[Key[Changes], Changes]:
-    """The records of the tables that an epoch changed, with that epoch."""
+    """The records of the tables that an epoch of a group changed, with that epoch."""
     records = {}
     for table in start:
         changes = sum(end[table].values()) - sum(start[table].values())
         if changes:
-            epochs = (*_changes(store, table), (epoch, changes))
-            records[CHANGES[table]] = Changes(epochs[-KEPT_EPOCHS:])
+            epochs = (*_changes(store, group, table), (epoch, changes))
+            records[changes_key(group, table)] = Changes(epochs[-KEPT_EPOCHS:])
     return records
 
 
-def _changes(store: Reader, table: str) -> tuple[tuple[int, int], ...]:
-    return (store.catalog.get(CHANGES[table]) or Changes()).epochs
+def _changes(store: Reader, group: str, table: str) -> tuple[tuple[int, int], ...]:
+    return (store.catalog.get(changes_key(group, table)) or Changes()).epochs
 
 
-def recent_changes(store: Reader, tables: Iterable[str]) -> tuple[dict[str, int], int]:
-    """How many changes each table had in the last epochs that are known of all tables, and how many
-    epochs these are."""
-    changes = {table: _changes(store, table) for table in tables}
+def recent_changes(
+    store: Reader, tables: Iterable[str], group: str = MAIN
+) -> tuple[dict[str, int], int]:
+    """How many changes each table had in the last epochs of a group that are known of all tables,
+    and how many epochs these are."""
+    changes = {table: _changes(store, group, table) for table in tables}
     after = max((_before([epoch for epoch, _ in epochs]) for epochs in changes.values()), default=0)
     recent = {t: [pair for pair in epochs if pair[0] > after] for t, epochs in changes.items()}
     numbers = {epoch for epochs in recent.values() for epoch, _ in epochs}
@@ -87,7 +89,7 @@ def recent_changes(store: Reader, tables: Iterable[str]) -> tuple[dict[str, int]
 
 def analyze(store: Reader, view: ViewRecord, committed: int) -> Analysis:
     """The work of the committed epochs of a loaded view."""
-    changes = {table: _changes(store, table) for table in view.tables}
+    changes = {table: _changes(store, view.group, table) for table in view.tables}
     works = {
         operator: dict(zip(view.shards, shards, strict=True))
         for operator, shards in operator_works(store, view).items()

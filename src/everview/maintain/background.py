@@ -10,7 +10,7 @@ from typing import Self
 from everview.batch import USUAL, Batch
 from everview.engines.engine import Engine
 from everview.errors import PASSING, SECONDS_BETWEEN_TRIES
-from everview.freshness import oldest_pending
+from everview.freshness import oldest_of_groups
 from everview.maintain.report import Report
 from everview.maintain.run import maintain
 from everview.maintain.watching import Epoch, Watcher
@@ -52,8 +52,7 @@ class BackgroundMaintainer(Watcher):
         """Until the block ends; then as long as there are changes from before its end."""
         if not self._ending.is_set():
             return True
-        epoch = self._store.catalog.epoch
-        oldest = oldest_pending(self._store, epoch.positions)
+        oldest = oldest_of_groups(self._store, self._store.catalog.groups())
         return self._ended is not None and oldest is not None and oldest <= self._ended
 
     def awaits_loads(self) -> bool:

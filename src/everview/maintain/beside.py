@@ -1,9 +1,10 @@
 """Loads beside epochs: large views get their rows in a thread, while the others go on.
 
-A load reads the tables as they were at the committed epoch, into states of its own. Then it catches
-up with the changes since, in large epochs that nobody sees. When few are left it is ready, and its
-views join the others at one epoch (`joining`). The record `load` has its progress: after a crash
-the next maintainer goes on with the operators and shards that were not done.
+A load has views of one group. It reads the tables as they were at the group's committed epoch, into
+states of its own. Then it catches up with the changes since, in large epochs that nobody sees. When
+few are left it is ready, and its views join the group at one epoch (`joining`). The record `load`
+has its progress: after a crash the next maintainer goes on with the operators and shards that were
+not done.
 
 Who holds the lease of loads may change that record; when the load is ready, the maintainer may.
 """
@@ -33,9 +34,9 @@ from everview.maintain.loader import Loader, latest
 from everview.maintain.loads import FIRST, create_states
 from everview.maintain.maintainer import Maintainer
 from everview.maintain.recovery import ahead_of_logs
-from everview.maintain.views import drop_states, tables_of, without_load
+from everview.maintain.views import drop_states, of_group, tables_of, without_load
 from everview.maintain.waiting import (
-    Group,
+    Newcomers,
     expected_rows,
     shares_recomputed,
     small_and_large,
@@ -69,10 +70,10 @@ class Loading:
             return True
         is_new = record is None
         if record is None:
-            group = _large(store)
-            if group is None:
+            newcomers = _large(store)
+            if newcomers is None:
                 return False
-            record = _begun(maintainer, group)
+            record = _begun(maintainer, newcomers)
             for number, view in enumerate(record.views, 1):
                 maintainer.report.watch.loading(view.title, number, len(record.views))
         self._set_pace(maintainer, record)
@@ -170,19 +171,20 @@ def _unregister(store: Store, tables: Iterable[str]) -> None:
             store.unregister(table, OF_LOADS)
 
 
-def _large(store: Store) -> Group | None:
-    """The next views to load beside epochs: all large new ones, or a group of new definitions."""
-    _, groups = small_and_large(store)
-    new = [view for group in groups if group.root is None for view in group.views]
-    return Group(new) if new else next(iter(groups), None)
+def _large(store: Store) -> Newcomers | None:
+    """The next views to load beside epochs: all large new ones of a group, or new definitions that
+    replace others together."""
+    _, large = small_and_large(store)
+    new = [view for newcomers in large if newcomers.root is None for view in newcomers.views]
+    return Newcomers(of_group(new, new[0].group)) if new else next(iter(large), None)
 
 
-def _begun(maintainer: Maintainer, group: Group) -> LoadRecord:
-    """A new load, as of the committed epoch, with places for all of its states; tables that no live
-    view follows are read as of the epoch's time."""
+def _begun(maintainer: Maintainer, newcomers: Newcomers) -> LoadRecord:
+    """A new load, as of the committed epoch of its group, with places for all of its states; tables
+    that no live view of the group follows are read as of the same moment."""
     store, token = maintainer.store, maintainer.token
-    epoch, views = store.catalog.epoch, group.views
-    positions = latest(store, tables_of(views))
+    epoch, views = store.catalog.epoch_of(newcomers.group), newcomers.views
+    positions = latest(store, newcomers.group, tables_of(views))
     names, others = _states_of_new_volume(), _states_of_new_volume()
     operators = {node.identity: next(names) for node in _operators(views)}
     places = {node.identity: next(others) for node in _operators(views)}
@@ -192,7 +194,7 @@ def _begun(maintainer: Maintainer, group: Group) -> LoadRecord:
     )
     record = LoadRecord(
         views=placed,
-        root=group.root,
+        root=newcomers.root,
         number=max(epoch.number, FIRST),
         positions=positions,
         places=places,

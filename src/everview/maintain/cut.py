@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from everview.batch import Batch
-from everview.catalog import Positions, ViewRecord
+from everview.catalog import Epoch, Positions, ViewRecord
 from everview.freshness import oldest_pending
 from everview.stores.base import Store
 
@@ -31,7 +31,7 @@ def cut(
     end = positions_at(store, start, used, now)
     is_too_much = _measure(store, start, end, batch)
     if is_too_much(end):
-        oldest = oldest_pending(store, used)
+        oldest = oldest_pending(store, used, start)
         assert oldest is not None
         low, high = _micros(oldest), now
         while high - low > _SHORT:
@@ -44,6 +44,16 @@ def cut(
     complete = {table for view in views if view.consistency == "complete" for table in view.tables}
     one_change = _one_change(store, start, complete, _read_together(views, complete), now)
     return {**end, **one_change}, now
+
+
+def moment_of(store: Store, epoch: Epoch, followed: Iterable[str]) -> int:
+    """The latest moment, in µs, of which an epoch has all changes of the tables that are followed.
+    Of other tables the log may lack what is much older: other groups let it be trimmed."""
+    now = time_now()
+    oldest = oldest_pending(store, followed, epoch.positions)
+    if oldest is None:
+        return now
+    return min(now, max(epoch.time, _micros(oldest) - 1))
 
 
 def positions_at(store: Store, start: Positions, used: set[str], time: int) -> Positions:

@@ -1,4 +1,4 @@
-"""How the views of a load join the others: at one epoch, which all of them run."""
+"""How the views of a load join the others of their group: at one epoch, which all of them run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from functools import partial
 from typing import Any
 
 from everview.catalog import (
-    EPOCH,
     FOLLOWERS,
-    INTENT,
     LOAD,
     REPLACEMENTS,
     VIEWS,
@@ -21,6 +19,8 @@ from everview.catalog import (
     Positions,
     Record,
     ViewRecord,
+    epoch_key,
+    intent_key,
 )
 from everview.catalog.loads import READY
 from everview.errors import Conflict
@@ -37,7 +37,7 @@ from everview.maintain.views import (
 )
 from everview.maintain.waiting import shares_recomputed, still_waiting
 from everview.programs.step import Step
-from everview.stores.base import OF_VIEWS, RecordChanges, Store
+from everview.stores.base import RecordChanges, Store, consumer_of
 
 
 def ready(store: Store) -> LoadRecord | None:
@@ -60,13 +60,14 @@ def start_of(epoch: Epoch, load: LoadRecord, views: Iterable[ViewRecord]) -> Pos
 
 
 def join(maintainer: Maintainer, load: LoadRecord, epoch: Epoch, changes: RecordChanges) -> None:
-    """Run an epoch for the views of a load, from where they are, and commit it for all views."""
+    """Run an epoch for the views of a load, from where they are, and commit it for all views of
+    their group."""
     store = maintainer.store
     end = {table: epoch.positions[table] for table in load.tables}
     step = maintainer.step(epoch.number, load.positions, end)
     views, failures = _run(maintainer, load, step)
-    for table in load.tables - followed_tables(store):
-        store.register(table, OF_VIEWS, end[table])
+    for table in load.tables - followed_tables(store, load.group):
+        store.register(table, consumer_of(load.group), end[table])
     while not _commit(maintainer, load, views, epoch, changes):
         pass  # someone began to follow one of them meanwhile
     for view, reason in failures:
@@ -106,8 +107,10 @@ def _commit(
     that is replaced learns that its changes don't go on from an earlier epoch.
     """
     catalog = maintainer.store.catalog
-    live = live_operators(maintainer.store)
-    changes: dict[Key[Any], Record | None] = {**others, EPOCH: epoch, INTENT: None}
+    group = load.group
+    live = live_operators(maintainer.store, group)
+    changes: dict[Key[Any], Record | None] = {**others}
+    changes |= {epoch_key(group): epoch, intent_key(group): None}
     changes |= without_load(maintainer.store)
     for view in views:
         states = {identity: live.get(identity, state) for identity, state in view.states.items()}

@@ -14,7 +14,7 @@ from everview.catalog import LOAD, LoadRecord, Positions, ViewRecord
 from everview.catalog.loads import CATCHING_UP, READY
 from everview.engines.failures import run_again
 from everview.errors import EverviewError, LoadEnded
-from everview.maintain.cut import cut, time_now
+from everview.maintain.cut import cut, moment_of
 from everview.maintain.loads import create_states, give_up, new_state, volume_of
 from everview.maintain.maintainer import FAILURES, Maintainer, run_alone
 from everview.maintain.views import followed_tables, views_touched
@@ -32,13 +32,13 @@ from everview.stores.base import LOADS, OF_LOADS, Store
 _SWITCH_SECONDS = 0.0005
 
 
-def latest(store: Store, tables: Iterable[str]) -> Positions:
-    """The positions of tables in the committed epoch; of tables that no live view follows, the
-    positions at its time."""
-    epoch, followed = store.catalog.epoch, followed_tables(store)
-    time_ = epoch.time if followed else time_now()
+def latest(store: Store, group: str, tables: Iterable[str]) -> Positions:
+    """The positions of tables in the committed epoch of a group; of tables that no live view of the
+    group follows, the positions at the same moment."""
+    epoch, followed = store.catalog.epoch_of(group), followed_tables(store, group)
+    moment = moment_of(store, epoch, followed)
     return {
-        table: epoch.positions[table] if table in followed else store.positions_at(table, time_)
+        table: epoch.positions[table] if table in followed else store.positions_at(table, moment)
         for table in tables
     }
 
@@ -235,7 +235,7 @@ class Loader(threading.Thread):
         """Where the next epoch of the load ends: not after the committed epoch, nor more than a
         batch; and how many changes there are up to the committed epoch."""
         record, store = self._record, self._store
-        newest = latest(store, record.tables)
+        newest = latest(store, record.group, record.tables)
         views = [replace(view, consistency="strong") for view in record.views]  # nobody sees them
         batch_end, _ = cut(store, record.positions, views, self._maintainer.batch)
         regions = [(t, r, s) for t, at in record.positions.items() for r, s in at.items()]

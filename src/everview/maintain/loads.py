@@ -13,21 +13,21 @@ from itertools import count
 from typing import Any
 
 from everview.catalog import (
-    EPOCH,
     FOLLOWERS,
-    INTENT,
     REPLACEMENTS,
     VIEWS,
     Epoch,
     Key,
     Record,
     ViewRecord,
+    epoch_key,
+    intent_key,
 )
 from everview.catalog.records import ROWS
 from everview.errors import Conflict, Damaged
-from everview.maintain.cut import positions_at, time_now
+from everview.maintain.cut import moment_of
 from everview.maintain.maintainer import FAILURES, Maintainer
-from everview.maintain.views import change_views, drop_states, tables_of
+from everview.maintain.views import change_views, drop_states, live_views, tables_of
 from everview.maintain.waiting import small_and_large
 from everview.plan.distribution import UNNAMED, distribution, shards_by
 from everview.plan.jobs import jobs
@@ -37,22 +37,22 @@ from everview.programs.program import StoredRows
 from everview.programs.programs import Load
 from everview.programs.step import Step
 from everview.schema import has_floats
-from everview.stores.base import OF_VIEWS, Store
+from everview.stores.base import Store, consumer_of
 
 FIRST = 1  # the epoch of the first load
 
 
 def load_small(maintainer: Maintainer) -> bool:
     """Load the small views that wait for it; False if there are none."""
-    groups, _ = small_and_large(maintainer.store)
-    numbers, of, report = count(1), sum(len(group.views) for group in groups), maintainer.report
-    for group in groups:
+    small, _ = small_and_large(maintainer.store)
+    numbers, of, report = count(1), sum(len(some.views) for some in small), maintainer.report
+    for newcomers in small:
         loaded: dict[str, tuple[ViewRecord, float]] = {}
-        for view in group.views:
+        for view in newcomers.views:
             report.watch.loading(view.title, next(numbers), of)
             begun = time.monotonic()
             earlier = [view for view, _ in loaded.values()]
-            loaded_view = _load(maintainer, group.root, view, earlier)
+            loaded_view = _load(maintainer, newcomers.root, view, earlier)
             if loaded_view is None:
                 break
             loaded[view.name] = loaded_view, time.monotonic() - begun
@@ -61,7 +61,7 @@ def load_small(maintainer: Maintainer) -> bool:
             for loaded_view, seconds in loaded.values():
                 report.loaded.append(loaded_view.name)
                 report.watch.loaded(loaded_view.title, seconds)
-    return bool(groups)
+    return bool(small)
 
 
 def _load(
@@ -95,36 +95,35 @@ def _prepared(
 ) -> tuple[ViewRecord, Step, Load]:
     """What it takes to load a view: the view with places for its state, the step, and the load.
 
-    A view is loaded as of the committed epoch; tables that no live view follows are read as of the
-    epoch's time.
+    A view is loaded as of the committed epoch of its group; tables that no live view of the group
+    follows are read as of the same moment.
     """
     store, token = maintainer.store, maintainer.token
-    live = [other for other in store.catalog.all(VIEWS).values() if other.is_live]
-    followed = tables_of([*live, *beside])
-    epoch = store.catalog.epoch
-    number, positions, now = max(epoch.number, FIRST), dict(epoch.positions), time_now()
-    if positions_at(store, positions, followed, now) != positions:
-        now = epoch.time  # changes came since the last epoch
+    followed = tables_of([*live_views(store, view.group), *beside])
+    epoch = store.catalog.epoch_of(view.group)
+    number, positions = max(epoch.number, FIRST), dict(epoch.positions)
+    now = moment_of(store, epoch, followed)
     for table in tables_of([view]) - followed:
         positions[table] = store.positions_at(table, now)
-        store.register(table, OF_VIEWS, positions[table])
+        store.register(table, consumer_of(view.group), positions[table])
     store.states.begin(token)
     view, load = _with_states(store, view, beside, beside_rows)
-    store.catalog.write({EPOCH: Epoch(number, positions, now)}, token)
+    store.catalog.write({epoch_key(view.group): Epoch(number, positions, now)}, token)
     return view, maintainer.step(number, None, positions), load
 
 
 def _with_states(
     store: Store, view: ViewRecord, beside: list[ViewRecord], beside_rows: bool
 ) -> tuple[ViewRecord, Load]:
-    """The view with a place for each operator's state: that of an equal operator, or a fresh one.
+    """The view with a place for each operator's state: that of an equal operator of its group, or a
+    fresh one.
     With `beside_rows`, a part that equals the plan of another view is read from that view's rows.
     """
     views = store.catalog.all(VIEWS).values()
     drop_states(store, store.states.names(), [*views, *beside])  # those of a load that failed
     operators = {node.identity: node for node in view.plan.walk() if node.is_operator}
-    live_views = [*(other for other in views if other.is_live), *beside]
-    live = {node: state for other in live_views for node, state in other.operators.items()}
+    others = [*live_views(store, view.group), *beside]
+    live = {node: state for other in others for node, state in other.operators.items()}
     volume = store.states.volume
     fresh = {identity: new_state(volume) for identity in operators.keys() - live.keys()}
     shared = {identity: live[identity] for identity in operators.keys() & live.keys()}
@@ -135,7 +134,7 @@ def _with_states(
         if isinstance(operators[identity], Replace)
     }
     lie_by_columns = any(UNNAMED in shards_by(node) for node in operators.values())
-    rows = (_rows_of(other, lie_by_columns) for other in live_views if beside_rows)
+    rows = (_rows_of(other, lie_by_columns) for other in others if beside_rows)
     stored_rows = recomputed | dict(filter(None, rows))
     planned = jobs([view.plan], worth=1, stored=stored_rows)
     places = {node.identity: new_state(volume) for part in planned.ahead for node in part}
@@ -177,14 +176,14 @@ def _put_in_place(maintainer: Maintainer, views: list[ViewRecord]) -> None:
     If someone follows such a view, it appears at an epoch of its own, or at the one that was begun.
     So whoever has read its changes up to an earlier epoch learns that they don't go on from there.
     """
-    catalog = maintainer.store.catalog
+    catalog, group = maintainer.store.catalog, views[0].group
     while True:
-        epoch, changes = catalog.epoch, dict[Key[Any], Record | None]()
+        epoch, changes = catalog.epoch_of(group), dict[Key[Any], Record | None]()
         followed = {FOLLOWERS[view.name]: catalog.get(FOLLOWERS[view.name]) for view in views}
         first = epoch.number + 1
-        if any(followed.values()) and catalog.get(INTENT) is None:
+        if any(followed.values()) and catalog.get(intent_key(group)) is None:
             epoch = replace(epoch, number=first)
-            changes[EPOCH] = epoch
+            changes[epoch_key(group)] = epoch
         for view in views:
             changes[VIEWS[view.name]] = view.live(epoch.number)
             changes[REPLACEMENTS[view.name]] = None

@@ -15,6 +15,7 @@ from everview.errors import (
     Conflict,
     Damaged,
     DataError,
+    EngineFailed,
     EverviewError,
     OutOfReach,
     Overflow,
@@ -38,7 +39,8 @@ def run_alone(view: ViewRecord, step: Step, programs: Programs) -> int:
 
 @dataclass(frozen=True)
 class Maintainer:
-    """The one maintainer of a database, while it holds the lease with this token."""
+    """The one maintainer of a database, while it holds the lease with this token. It changes views
+    of all groups."""
 
     store: Store
     engine: Engine
@@ -47,6 +49,8 @@ class Maintainer:
     batch: Batch = USUAL
     tasks: int | None = None  # of an epoch that an engine computes; by default as many as shards
     lags: list[float] = field(default_factory=list)  # of the epochs since someone looked
+    turns: list[str] = field(default_factory=list)  # groups in the order of their last epochs
+    held: dict[str, EngineFailed] = field(default_factory=dict)  # why groups wait for the engine
 
     def step(
         self, epoch: int, start: Positions | None, end: Positions, tasks: tuple[int, ...] = ()

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
-from everview.catalog import EPOCH, INTENT, UNSYNCED, VIEWS, Epoch
+from everview.catalog import UNSYNCED, VIEWS, Epoch, Key, Record, epoch_key, intent_key
 from everview.errors import WriteError
 from everview.maintain.cut import time_now
 from everview.maintain.views import states_of, without_load
-from everview.stores.base import RecordChanges, Store
+from everview.stores.base import Store
 
 QUIET_SECONDS = 30.0
 
@@ -20,13 +21,16 @@ def recover(store: Store, token: int) -> str | None:
     why."""
     if not store.states.is_suspect:
         return None
-    epoch = store.catalog.epoch
-    lost = [f"; {what}" for what in ahead_of_logs(store, epoch).values()]
-    views = store.catalog.all(VIEWS)
+    catalog = store.catalog
+    epochs = {group: catalog.epoch_of(group) for group in catalog.groups()}
+    losses = [what for epoch in epochs.values() for what in ahead_of_logs(store, epoch).values()]
+    lost = [f"; {what}" for what in dict.fromkeys(losses)]
+    views = catalog.all(VIEWS)
     store.states.renew(states_of(views.values()))
-    anew = {key: view.anew() for key, view in views.items()}
-    nothing: RecordChanges = {EPOCH: replace(epoch, positions={}), INTENT: None, UNSYNCED: None}
-    store.catalog.write({**anew, **nothing, **without_load(store)}, token)
+    changes: dict[Key[Any], Record | None] = {key: view.anew() for key, view in views.items()}
+    for group, epoch in epochs.items():
+        changes |= {epoch_key(group): replace(epoch, positions={}), intent_key(group): None}
+    catalog.write({**changes, UNSYNCED: None, **without_load(store)}, token)
     return (
         f"the machine crashed before the state of all views was on disk{''.join(lost)}; all views "
         "are loaded again from the tables"
@@ -50,7 +54,8 @@ def ahead_of_logs(store: Store, epoch: Epoch) -> dict[str, str]:
 
 def settle_if_quiet(store: Store, token: int) -> None:
     """Sync all state if the last epoch was a while ago; if that fails, the status says so."""
-    epoch = store.catalog.epoch
-    if time_now() - epoch.time > QUIET_SECONDS * 1e6:
+    catalog = store.catalog
+    newest = max(catalog.epoch_of(group).time for group in catalog.groups())
+    if time_now() - newest > QUIET_SECONDS * 1e6:
         with suppress(WriteError):
             store.states.settle(token)

@@ -1,9 +1,10 @@
 """The maintainer: loads new views, and runs epochs until nothing is pending.
 
-Only the store has the progress: the record `epoch` has the committed epoch and its positions in
-every table's log; `intent` has the epoch that was begun. An epoch that was begun but not committed
-runs again with the same ranges; the law of states makes that harmless. A view's record says where
-its operators have their state; equal operators of several views share one.
+Only the store has the progress. For each group of views the record `epoch` has the committed epoch
+and its positions in every table's log; `intent` has the epoch that was begun. An epoch that was
+begun but not committed runs again with the same ranges; the law of states makes that harmless. A
+view's record says where its operators have their state; equal operators of several views of a group
+share one.
 """
 
 from __future__ import annotations
@@ -11,17 +12,26 @@ from __future__ import annotations
 import time
 
 from everview.batch import USUAL, Batch
-from everview.catalog import EPOCH, INTENT, NAMED, NO_EPOCH, VIEWS, WAITING, Waiting
+from everview.catalog import (
+    NAMED,
+    NO_EPOCH,
+    VIEWS,
+    WAITING,
+    Waiting,
+    epoch_key,
+    intent_key,
+)
 from everview.catalog.records import LOAD_NOTES
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, EverviewError
+from everview.maintain import joining
 from everview.maintain.beside import Loading
 from everview.maintain.epochs import run_epochs
 from everview.maintain.loads import load_small
 from everview.maintain.maintainer import Maintainer
 from everview.maintain.recovery import ahead_of_logs, recover, settle_if_quiet
 from everview.maintain.report import Report
-from everview.maintain.views import fence
+from everview.maintain.views import fence, live_views
 from everview.maintain.watching import Watcher
 from everview.stores.base import ASIDE_SECONDS, LEASE_SECONDS, WORK, Store
 
@@ -39,8 +49,9 @@ def maintain(
     this one, it waits for its turn again.
     """
     report, begun, loading = Report(watch=watch or Watcher()), time.monotonic(), Loading()
+    turns: list[str] = []
     try:
-        while not _maintain(store, engine, report, lease, batch, loading):
+        while not _maintain(store, engine, report, lease, batch, loading, turns):
             time.sleep(ASIDE_SECONDS)
     finally:
         loading.end(store, store.leases.token)
@@ -66,22 +77,32 @@ def _tell_of_members(store: Store, report: Report) -> None:
 
 
 def _maintain(
-    store: Store, engine: Engine, report: Report, lease: float, batch: Batch, loading: Loading
+    store: Store,
+    engine: Engine,
+    report: Report,
+    lease: float,
+    batch: Batch,
+    loading: Loading,
+    turns: list[str],
 ) -> bool:
     """False if another process took over meanwhile, or waits for its turn."""
     with store.leases.hold(WORK, lease, report.watch.waiting) as token:
+        maintainer = Maintainer(store, engine, token, report, batch, turns=turns)
         try:
-            return _run(Maintainer(store, engine, token, report, batch), loading)
+            return _run(maintainer, loading)
         except EverviewError as error:
             if store.leases.token != token:
                 return False
             if isinstance(error, EngineFailed):
-                store.catalog.write({WAITING: Waiting(str(error))}, token)
+                is_of_groups = error in maintainer.held.values()
+                groups = tuple(maintainer.held) if is_of_groups else None
+                store.catalog.write({WAITING: Waiting(str(error), groups)}, token)
             raise
 
 
 def _run(maintainer: Maintainer, loading: Loading) -> bool:
-    """False if another process waits for its turn."""
+    """False if another process waits for its turn. Raises what the engine raised for a group, when
+    the others have come to the newest change."""
     if reason := recover(maintainer.store, maintainer.token):
         maintainer.report.recovered = reason
         maintainer.report.watch.recovering(reason)
@@ -96,8 +117,12 @@ def _run(maintainer: Maintainer, loading: Loading) -> bool:
             return False
         if not maintainer.report.watch.awaits_loads():
             break
+        if is_done and _holds_load(maintainer):
+            break
         if is_done:
             loading.wait()
+    for error in maintainer.held.values():
+        raise error
     if is_done:
         maintainer.store.states.sweep()
         settle_if_quiet(maintainer.store, maintainer.token)
@@ -105,18 +130,31 @@ def _run(maintainer: Maintainer, loading: Loading) -> bool:
 
 
 def _wait_no_more(maintainer: Maintainer) -> None:
-    """Note that the engine works again."""
-    if maintainer.store.catalog.get(WAITING) is not None:
-        maintainer.store.catalog.write({WAITING: None}, maintainer.token)
+    """Note that the engine works again, for all groups but those for which it has just failed."""
+    waiting, held = maintainer.store.catalog.get(WAITING), maintainer.held
+    still = Waiting(str(next(iter(held.values()))), tuple(held)) if held else None
+    if waiting != still:
+        maintainer.store.catalog.write({WAITING: still}, maintainer.token)
+
+
+def _holds_load(maintainer: Maintainer) -> bool:
+    """Whether a load can't end now, as its group waits for the engine."""
+    load = joining.ready(maintainer.store)
+    return load is not None and load.group in maintainer.held
 
 
 def _stop_ahead(maintainer: Maintainer) -> None:
     """Stop views that are ahead of a table's log: they would miss the next changes."""
-    epoch = maintainer.store.catalog.get(EPOCH)
-    live = [view for view in maintainer.store.catalog.all(VIEWS).values() if view.is_live]
+    for group in maintainer.store.catalog.groups():
+        _stop_ahead_in(maintainer, group)
+
+
+def _stop_ahead_in(maintainer: Maintainer, group: str) -> None:
+    epoch = maintainer.store.catalog.get(epoch_key(group))
+    live = live_views(maintainer.store, group)
     if epoch is None or not live:
         return
-    intent = maintainer.store.catalog.get(INTENT) or NO_EPOCH
+    intent = maintainer.store.catalog.get(intent_key(group)) or NO_EPOCH
     ahead = ahead_of_logs(maintainer.store, intent) | ahead_of_logs(maintainer.store, epoch)
     for view in live:
         if losses := [ahead[table] for table in view.tables if table in ahead]:

@@ -9,21 +9,24 @@ from types import MappingProxyType
 from typing import Any
 
 from everview.catalog import (
-    CHANGES,
-    EPOCH,
     FOLLOWERS,
     LOAD,
     PACE,
     REPLACEMENTS,
     VIEWS,
     Epoch,
+    Key,
     Kind,
+    Record,
     ViewRecord,
+    changes_key,
+    epoch_key,
+    intent_key,
 )
 from everview.maintain.watching import Watcher
 from everview.named import open_view
 from everview.programs.step import Step
-from everview.stores.base import LEASE_SECONDS, OF_VIEWS, WORK, RecordChanges, Store
+from everview.stores.base import LEASE_SECONDS, WORK, RecordChanges, Store, consumer_of
 
 
 @contextmanager
@@ -69,19 +72,38 @@ def forget_views(
 def change_views(
     store: Store, token: int, changes: RecordChanges, expected: RecordChanges | None = None
 ) -> None:
-    """Write records of views, and delete the state and logs that no view needs then."""
+    """Write records of views, and delete the state and logs that no view needs then; of a group
+    without views all that it had."""
     before = store.catalog.all(VIEWS)
     after = {key: view for key, view in {**before, **changes}.items() if key.kind == VIEWS}
     views = [view for view in after.values() if isinstance(view, ViewRecord)]
-    unused = tables_of(before.values()) - tables_of(views)
-    epoch = changes.get(EPOCH) or store.catalog.get(EPOCH)
-    if isinstance(epoch, Epoch) and unused:
-        changes = {**changes, EPOCH: epoch.without(unused)}
-        changes |= dict.fromkeys(CHANGES[table] for table in unused)
+    unused = {
+        group: tables_of(of_group(before.values(), group)) - tables_of(of_group(views, group))
+        for group in sorted({view.group for view in before.values()})
+    }
+    for group, tables in unused.items():
+        is_gone = bool(group) and not of_group(views, group)
+        changes = {**changes, **_forgotten(store, group, tables, changes, is_gone)}
     store.catalog.write(changes, token, expected=expected)
     drop_states(store, states_of(before.values()), views)
-    for table in unused:
-        store.unregister(table, OF_VIEWS)
+    for group, tables in unused.items():
+        for table in tables:
+            store.unregister(table, consumer_of(group))
+
+
+def _forgotten(
+    store: Store, group: str, tables: set[str], changes: RecordChanges, is_gone: bool
+) -> RecordChanges:
+    """The records of a group without tables that its views no longer read."""
+    records: dict[Key[Any], Record | None] = {}
+    key = epoch_key(group)
+    epoch = changes.get(key) or store.catalog.get(key)
+    if isinstance(epoch, Epoch) and tables:
+        records[key] = epoch.without(tables)
+        records |= dict.fromkeys(changes_key(group, table) for table in tables)
+    if is_gone:
+        records |= {key: None, intent_key(group): None}
+    return records
 
 
 def rebuild_view(store: Store, name: str) -> None:
@@ -120,14 +142,25 @@ def views_touched(views: Iterable[ViewRecord], step: Step) -> list[ViewRecord]:
     return [view for view in views if not changed.isdisjoint(view.tables)]
 
 
-def followed_tables(store: Store) -> set[str]:
-    """The tables that live views read."""
-    return tables_of(view for view in store.catalog.all(VIEWS).values() if view.is_live)
+def live_views(store: Store, group: str) -> list[ViewRecord]:
+    """The live views of a group."""
+    return [view for view in of_group(store.catalog.all(VIEWS).values(), group) if view.is_live]
 
 
-def live_operators(store: Store) -> dict[str, str]:
-    """The states of the operators of live views, by identity."""
-    live = [view for view in store.catalog.all(VIEWS).values() if view.is_live]
+def of_group(views: Iterable[ViewRecord], group: str) -> list[ViewRecord]:
+    """The views that are in a group."""
+    return [view for view in views if view.group == group]
+
+
+def followed_tables(store: Store, group: str) -> set[str]:
+    """The tables that live views of a group read."""
+    return tables_of(live_views(store, group))
+
+
+def live_operators(store: Store, group: str) -> dict[str, str]:
+    """The states of the operators of live views of a group, by identity. They are as of the group's
+    epoch, so views of other groups have their own."""
+    live = live_views(store, group)
     return {identity: state for view in live for identity, state in view.operators.items()}
 
 

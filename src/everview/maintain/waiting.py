@@ -17,24 +17,29 @@ SMALL_ROWS = 20_000  # to be read for a load; it takes no longer than an epoch
 
 
 @dataclass(frozen=True)
-class Group:
-    """Views that are loaded together, each after those that it reads. They are new; or they are new
-    definitions, which take the place of the old ones together: then `root` is the view that CREATE
-    OR REPLACE named."""
+class Newcomers:
+    """Views of one group that are loaded together, each after those that it reads. They are new; or
+    they are new definitions, which take the place of the old ones together: then `root` is the view
+    that CREATE OR REPLACE named."""
 
     views: list[ViewRecord]
     root: str | None = None
 
+    @property
+    def group(self) -> str:
+        return self.views[0].group
 
-def waiting(store: Store) -> list[Group]:
-    """The views to load: new ones first, each by itself, then groups of new definitions."""
+
+def waiting(store: Store) -> list[Newcomers]:
+    """The views to load: new ones first, each by itself, then new definitions that replace others
+    together."""
     new = [view for view in store.catalog.all(VIEWS).values() if view.status == NEW]
     replacing: dict[str, list[ViewRecord]] = {}
     for replacement in store.catalog.all(REPLACEMENTS).values():
         replacing.setdefault(replacement.root, []).append(replacement.view)
     return [
-        *(Group([view]) for view in _in_order(new)),
-        *(Group(_in_order(views), root) for root, views in replacing.items()),
+        *(Newcomers([view]) for view in _in_order(new)),
+        *(Newcomers(_in_order(views), root) for root, views in replacing.items()),
     ]
 
 
@@ -45,7 +50,7 @@ def _in_order(views: list[ViewRecord]) -> list[ViewRecord]:
     return [named[name] for name in TopologicalSorter(over).static_order() if name in named]
 
 
-def small_and_large(store: Store) -> tuple[list[Group], list[Group]]:
+def small_and_large(store: Store) -> tuple[list[Newcomers], list[Newcomers]]:
     """The views to load, apart from those that are being loaded: between two epochs, and beside
     them.
 
@@ -54,13 +59,14 @@ def small_and_large(store: Store) -> tuple[list[Group], list[Group]]:
     """
     load = store.catalog.get(LOAD)
     names = {view.name for view in load.views} if load is not None else set()
-    groups = [group for group in waiting(store) if names.isdisjoint(v.name for v in group.views)]
     rows_of = cache(partial(_rows_of, store))
-    small, large = list[Group](), list[Group]()
-    for group in groups:
-        is_small = rows_to_read(group.views, rows_of) <= SMALL_ROWS
-        is_small = is_small or shares_recomputed(store, group.views)
-        (small if is_small else large).append(group)
+    small, large = list[Newcomers](), list[Newcomers]()
+    for newcomers in waiting(store):
+        if not names.isdisjoint(view.name for view in newcomers.views):
+            continue
+        is_small = rows_to_read(newcomers.views, rows_of) <= SMALL_ROWS
+        is_small = is_small or shares_recomputed(store, newcomers.views)
+        (small if is_small else large).append(newcomers)
     return small, large
 
 
@@ -101,9 +107,12 @@ def _plain(view: ViewRecord) -> ViewRecord:
 
 
 def shares_recomputed(store: Store, views: Sequence[ViewRecord]) -> bool:
-    """Whether a live view has an operator of these whose rows the engine computes."""
-    live = live_operators(store)
-    return any(node.identity in live for view in views for node in recomputed(view.plan))
+    """Whether a live view of their group has an operator of these whose rows the engine
+    computes."""
+    live = {group: live_operators(store, group) for group in {view.group for view in views}}
+    return any(
+        node.identity in live[view.group] for view in views for node in recomputed(view.plan)
+    )
 
 
 def recomputed(plan: Node) -> list[Node]:

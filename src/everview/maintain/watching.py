@@ -12,7 +12,7 @@ class Epoch:
     """An epoch that was just committed.
 
     `rows` are the view rows it wrote; `lag` is how many seconds old its oldest change was when
-    readers could first see it.
+    readers could first see it. `group` are the views that have come to this epoch.
     """
 
     number: int
@@ -20,6 +20,7 @@ class Epoch:
     rows: int
     seconds: float
     lag: float
+    group: str = "main"
 
     @property
     def rate(self) -> float:

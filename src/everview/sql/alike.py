@@ -3,7 +3,7 @@
 The second view of a kind, or a later one, makes a family: a view with parameters in the place of
 the constants, which users don't see. From then on a CREATE of that kind is a row of the family's
 members and a record of the catalog: nothing is planned and nothing is loaded. Any number of such
-statements in a row are one step of the catalog.
+statements in a row are one step of the catalog. Views of different groups are never together.
 
 A family is made if it is the same query for sure, fails for no row that its members leave out,
 needs no plan that suits few members only, and is expected to take less time than its views apart.
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from everview.catalog import (
     ARRIVALS,
+    MAIN,
     NAMED,
     VIEWS,
     Arrivals,
@@ -31,6 +32,7 @@ from everview.catalog import (
 from everview.catalog.records import STOPPED
 from everview.errors import EverviewError, SqlError, TableExists
 from everview.estimate.costs import constants_of, cost_of_view, rates_of
+from everview.maintain.views import of_group
 from everview.parsing import Statement
 from everview.plan.cost import estimated
 from everview.plan.expressions import is_sure
@@ -52,6 +54,7 @@ from everview.sql.planning import (
 )
 
 _PREFIX = "everview_family_"
+_Kind = tuple[str, str]  # views that are alike: the tokens of their query, and their group
 
 
 class _Apart(Exception):
@@ -101,11 +104,21 @@ class _Families:
 
     def __init__(self, context: Context, creations: Sequence[CreateView]) -> None:
         self._context = context
-        self._alike: dict[str, list[Lifted]] = {}
+        self._alike: dict[_Kind, list[Lifted]] = {}
         for creation in creations:
             if lift := _lifted(creation):
-                self._alike.setdefault(lift.tokens, []).append(lift)
-        self._families: dict[str, ViewRecord | None] = {}
+                kind = lift.tokens, self._group_of(creation)
+                self._alike.setdefault(kind, []).append(lift)
+        self._families: dict[_Kind, ViewRecord | None] = {}
+
+    def _group_of(self, creation: CreateView) -> str:
+        """The group of a view that reads tables only; it stays where it was."""
+        if creation.group is not None:
+            return creation.group
+        catalog = self._context.store.catalog
+        named = catalog.get(NAMED[creation.name])
+        family = None if named is None else catalog.get(VIEWS[named.family])
+        return MAIN if family is None else family.group
 
     def member(self, creation: CreateView) -> Member | None:
         """What a view is in its family; None if it is to be maintained apart. Raises what planning
@@ -117,9 +130,10 @@ class _Families:
         named = catalog.get(NAMED[creation.name])
         if catalog.get(VIEWS[creation.name]) or (named and not creation.replaces):
             return None
-        if lift.tokens not in self._families:
-            self._families[lift.tokens] = self._known(lift) or self._new(creation, lift)
-        family = self._families[lift.tokens]
+        kind = lift.tokens, self._group_of(creation)
+        if kind not in self._families:
+            self._families[kind] = self._known(kind) or self._new(creation, lift, kind)
+        family = self._families[kind]
         if (
             family is None
             or family.status == STOPPED
@@ -128,19 +142,19 @@ class _Families:
             return None
         return Member(creation, lift.values, family)
 
-    def _known(self, lift: Lifted) -> ViewRecord | None:
+    def _known(self, kind: _Kind) -> ViewRecord | None:
         """The family of such views, if there is one."""
         for view in self._context.store.catalog.all(VIEWS).values():
-            if view.like is not None and view.like.tokens == lift.tokens:
+            if view.like is not None and (view.like.tokens, view.group) == kind:
                 return view
         return None
 
-    def _new(self, creation: CreateView, lift: Lifted) -> ViewRecord | None:
+    def _new(self, creation: CreateView, lift: Lifted, kind: _Kind) -> ViewRecord | None:
         """A family for such views; None if they are better maintained apart. That is asked for the
         second, the fourth, the eighth view, and so on, of those that are not equal: equal ones
         share all that they have."""
-        new = self._alike[lift.tokens]
-        number = len({one.values for one in (*new, *self._others(lift))})
+        new = self._alike[kind]
+        number = len({one.values for one in (*new, *self._others(kind))})
         is_asked = len(new) > 1 or number & (number - 1) == 0
         if number < 2 or not is_asked:
             return None
@@ -154,18 +168,19 @@ class _Families:
             try:
                 return self._made(name, own, lift, new, number)
             except TableExists:  # another process made one of that name
-                if (known := self._known(lift)) is not None:
+                if (known := self._known(kind)) is not None:
                     return known
             except (_Apart, SqlError):
                 return None
         raise AssertionError
 
-    def _others(self, lift: Lifted) -> list[Lifted]:
-        """The views that are like it and maintained apart."""
-        views = self._context.store.catalog.all(VIEWS).values()
+    def _others(self, kind: _Kind) -> list[Lifted]:
+        """The views of a kind that are maintained apart."""
+        tokens, group = kind
+        views = of_group(self._context.store.catalog.all(VIEWS).values(), group)
         queries = [view.definition.query for view in views if view.definition.family is None]
         lifts = [other for query in queries if (other := lifted(query))]
-        return [other for other in lifts if other.tokens == lift.tokens]
+        return [other for other in lifts if other.tokens == tokens]
 
     def _made(
         self, name: str, own: ViewRecord, lift: Lifted, new: Sequence[Lifted], number: int
@@ -173,7 +188,8 @@ class _Families:
         """A new family with the members that come first. Raises `_Apart`, and what planning it
         raises; then there is none."""
         context, store = self._context, self._context.store
-        creation = as_family(context, CreateView.of_query(name, lift.text, lift.parameters))
+        query = CreateView.of_query(name, lift.text, lift.parameters, own.group)
+        creation = as_family(context, query)
         with members_made(context, creation):
             family = creation.definition.family
             assert family is not None

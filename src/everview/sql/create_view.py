@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from everview.batch import seconds_of
-from everview.catalog import Definition
+from everview.catalog import MAIN, Definition, title_of
 from everview.catalog.records import LOAD_LAG
 from everview.errors import InvalidSql
 from everview.parsing import Statement
 from everview.schema import Column
 from everview.sql.definitions import columns_of
+from everview.sql.groups import group_named
 
 # the options of CREATE VIEW ... WITH; the first value of each is the default
 OPTIONS = {
@@ -22,6 +23,7 @@ OPTIONS = {
     "sharing": ("full", "selection", "none"),
 }
 _LAG = "load_lag"  # a time; the load gives way to views that are further behind
+_GROUP = "group"  # a name; the view moves together with the views of this group
 _FORM = (
     "write CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name "
     "[(column, ...) or (parameter TYPE, ...)] [WITH (option = 'value')] AS SELECT ..."
@@ -48,17 +50,25 @@ class CreateView:
     lenient: bool
     parameters: tuple[Column, ...] = ()
     sharing: str = OPTIONS["sharing"][0]
+    group: str | None = None  # None if it names none
 
     @classmethod
-    def of_query(cls, name: str, query: str, parameters: tuple[Column, ...] = ()) -> CreateView:
-        """What `CREATE MATERIALIZED VIEW name AS query` says."""
-        strong = OPTIONS["consistency"][0]
-        return cls(name, Definition(query), strong, LOAD_LAG, False, False, parameters)
+    def of_query(
+        cls,
+        name: str,
+        query: str,
+        parameters: tuple[Column, ...] = (),
+        group: str | None = None,
+    ) -> CreateView:
+        """What `CREATE MATERIALIZED VIEW name AS query` says, in a group."""
+        strong, sharing = OPTIONS["consistency"][0], OPTIONS["sharing"][0]
+        definition = Definition(query)
+        return cls(name, definition, strong, LOAD_LAG, False, False, parameters, sharing, group)
 
     @property
     def has_own_options(self) -> bool:
-        """Whether it says more than a name and a query, and whether to replace a view."""
-        plain = self.of_query(self.name, self.definition.query)
+        """Whether it says more than a name, a query and a group, and whether to replace a view."""
+        plain = self.of_query(self.name, self.definition.query, group=self.group)
         return replace(self, replaces=False, lenient=False) != plain
 
     @classmethod
@@ -86,6 +96,7 @@ class CreateView:
             lenient,
             parameters,
             options["sharing"],
+            group_named(options[_GROUP]) if _GROUP in options else None,
         )
 
 
@@ -119,7 +130,8 @@ def _options(statement: Statement, at: int) -> tuple[dict[str, str], int]:
             listed = ", ".join(f"{n} = {_either(values)}" for n, values in OPTIONS.items())
             raise InvalidSql(
                 f"a view has no option {statement.cut(start, stop) or '()'}; write WITH "
-                f"({listed}, {_LAG} = '{LOAD_LAG:g} s'); the first of each is the default"
+                f"({listed}, {_LAG} = '{LOAD_LAG:g} s', {_GROUP} = '{title_of(MAIN)}'); the first "
+                "of each is the default"
             )
         options[name.lower()] = value
     return options, end
@@ -130,6 +142,8 @@ def _either(values: Sequence[str]) -> str:
 
 
 def _is_option(name: str, value: str) -> bool:
+    if name == _GROUP:
+        return True
     return seconds_of(value) is not None if name == _LAG else value in OPTIONS.get(name, ())
 
 

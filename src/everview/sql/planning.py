@@ -43,6 +43,7 @@ from everview.schema import LONGEST_NAME, check_visible
 from everview.sql.context import Context
 from everview.sql.create_view import CreateView, words_of
 from everview.sql.families import explained, members_made
+from everview.sql.groups import group_of
 from everview.stores.base import RecordChanges, Store
 
 MOST_AT_ONCE = 500  # with a thousand, Sail takes all threads and memory
@@ -123,8 +124,9 @@ def define(context: Context, creation: CreateView) -> ViewRecord:
         raise exists_already(name)
     views = _views_in(context, creation.definition)
     name = name if old is None else old.name
+    before = catalog.get(VIEWS[old.family]) if isinstance(old, NamedMember) else old
     try:
-        view = _planned(context, name, creation, views)
+        view = _planned(context, name, creation, views, before)
     except RecursionError:
         raise UnsupportedSql(
             f"view {name} nests too many joins or subqueries to be planned; use fewer of them"
@@ -140,7 +142,9 @@ def _views_in(context: Context, definition: Definition) -> dict[str, ViewRecord]
     views = {view.name: view for view in catalog.all(VIEWS).values() if view.name.lower() in words}
     for word in words:
         if (named := catalog.get(NAMED[word])) is not None and named.name not in views:
-            creation = CreateView.of_query(named.name, named.query)
+            family = catalog.get(VIEWS[named.family])
+            group = None if family is None else family.group
+            creation = CreateView.of_query(named.name, named.query, group=group)
             inner = _views_in(context, creation.definition)
             views[named.name] = _planned(context, named.name, creation, inner)
     return views
@@ -158,9 +162,11 @@ def _planned(
     name: str,
     source: CreateView | ViewRecord,
     views: Mapping[str, ViewRecord],
+    before: ViewRecord | None = None,
 ) -> ViewRecord:
     """A view, planned from its definition and the views that its query reads, by their names in the
-    query."""
+    query. It stays in the group of the one that it takes the place of, if there was one `before`.
+    """
     from everview.sql.catalyst import translate
 
     definition = source.definition
@@ -182,10 +188,11 @@ def _planned(
             f"a view WITH (refresh = 'full') can read tables only, not the view "
             f"{next(iter(over))}; put the query of that view into a WITH clause instead"
         )
+    group = group_of(name, source.group, before, over)
     unimproved = inline_views(translated.plan, plans)
     improved = translated.plan
     if not definition.is_full:
-        improved = _improved(context, improved, named, definition.family)
+        improved = _improved(context, improved, named, definition.family, group)
     plan = inline_views(improved, plans)
     _check_size(plan)
     for column in translated.plan.columns:
@@ -195,6 +202,7 @@ def _planned(
         definition=definition,
         consistency=source.consistency,
         load_lag=source.load_lag,
+        group=group,
         plan_text=plan.text,
         tables=tuple(sorted(unimproved.tables())),
         views={inner: view.name for inner, view in over.items()},
@@ -225,11 +233,14 @@ def _check_size(plan: Node) -> None:
         )
 
 
-def _improved(context: Context, plan: Node, tables: Iterable[str], family: Family | None) -> Node:
+def _improved(
+    context: Context, plan: Node, tables: Iterable[str], family: Family | None, group: str
+) -> Node:
     schemas = {table: context.store.describe(table) for table in tables}
     known = {t: TableFacts(schema.key, schema.append_only) for t, schema in schemas.items()}
     engines = context.engines
-    costs = costs_for(context.store, engines.planner, engines.name, plan, len(_shards(context)))
+    shards = len(_shards(context))
+    costs = costs_for(context.store, engines.planner, engines.name, plan, shards, group)
     if family is None:
         return improve(plan, Facts(known, costs))
     return improve(plan, Facts(known, costs, family.members, family.sharing == "full"))

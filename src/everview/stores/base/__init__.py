@@ -27,6 +27,7 @@ from everview.stores.base.tables import (
     WriteReport,
     change_schema,
     check_consumer,
+    consumer_of,
 )
 
 __all__ = [
@@ -68,4 +69,5 @@ __all__ = [
     "WriteReport",
     "change_schema",
     "check_consumer",
+    "consumer_of",
 ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from everview.catalog import (
-    EPOCH,
+    EPOCHS,
+    MAIN,
     NAMED,
     NO_EPOCH,
     NUMBER_OF_SLOTS,
@@ -15,7 +16,9 @@ from everview.catalog import (
     Epoch,
     Key,
     Kind,
+    Positions,
     Record,
+    epoch_key,
 )
 from everview.catalog.records import SLOTS
 
@@ -45,8 +48,24 @@ class CatalogReader(ABC):
 
     @property
     def epoch(self) -> Epoch:
-        """The committed epoch; `NO_EPOCH` if there is none."""
-        return self.get(EPOCH) or NO_EPOCH
+        """The committed epoch of the main group; `NO_EPOCH` if there is none."""
+        return self.epoch_of(MAIN)
+
+    def epoch_of(self, group: str) -> Epoch:
+        """The committed epoch of a group; `NO_EPOCH` if there is none."""
+        return self.get(epoch_key(group)) or NO_EPOCH
+
+    def groups(self) -> list[str]:
+        """The groups that have views or an epoch, the main one first; it is always there."""
+        of_views = {view.group for view in self.all(VIEWS).values()}
+        return sorted({MAIN, *of_views, *(key.name for key in self.all(EPOCHS))})
+
+    def positions_in(self, groups: Sequence[str]) -> Positions:
+        """How far groups follow the tables; the first that follows a table counts."""
+        positions: dict[str, Mapping[int, int]] = {}
+        for group in reversed(groups):
+            positions |= self.epoch_of(group).positions
+        return positions
 
     @property
     def slots(self) -> int:

@@ -1,13 +1,14 @@
-"""Pins: a database as of one committed epoch, for as long as someone reads it."""
+"""Pins: a database as of one moment, for as long as someone reads it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
-from everview.catalog import Key, Kind, Record
+from everview.catalog import VIEWS, Key, Kind, Positions, Record
 from everview.stores.base.catalog import CatalogReader
 from everview.stores.base.reader import Reader
 
@@ -38,9 +39,29 @@ class PinnedCatalog(CatalogReader):
     def all(self, kind: Kind[R]) -> dict[Key[R], R]:
         return {key: record for key, record in self._records.items() if key.kind == kind}
 
+    @cached_property
+    def order(self) -> list[str]:
+        """All groups: first those of the views that are pinned, the main one before others.
+
+        A table is as of the first group that follows it. So it fits the views that were pinned
+        with it; a table that views of several groups read can fit one of them only.
+        """
+        pinned = sorted({view.group for view in self.all(VIEWS).values()})
+        return [*pinned, *(group for group in self.groups() if group not in pinned)]
+
+    @property
+    def positions(self) -> Positions:
+        """How far the groups follow the tables, in their `order`."""
+        return self.positions_in(self.order)
+
 
 class PinnedStore(Reader):
-    """Views and tables as of one epoch; reads repeat exactly until it is closed."""
+    """Views and tables as of one moment; reads repeat exactly until it is closed."""
+
+    @property
+    @abstractmethod
+    def catalog(self) -> PinnedCatalog:
+        """The records as they were at that moment."""
 
     @property
     @abstractmethod
@@ -60,7 +81,7 @@ class Pins(ABC):
         tables: Sequence[str] | None = None,
         max_age: float | None = None,
     ) -> PinnedStore:
-        """Views and tables, by default all, as of the newest epoch.
+        """Views and tables, by default all, as of the newest epoch of each group.
 
         After `max_age` seconds it ends by itself, and reads raise `PinExpired`. Raises `NotLoaded`
         if state is suspect.

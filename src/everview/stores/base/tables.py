@@ -39,6 +39,7 @@ from everview.schema import LONGEST_NAME, Column, TableSchema
 PUT, DELETE = "put", "delete"
 OF_VIEWS = "everview"  # the consumer that keeps what views have not seen yet
 OF_LOADS = "everview loads"  # the same of views that are loaded beside the others
+_OF_GROUP = "everview group "  # the same of a group other than the main one
 BATCH_ROWS = 8_192
 
 
@@ -158,8 +159,13 @@ def check_consumer(name: Any) -> None:
     text = name.encode("utf-8", "replace") if isinstance(name, str) else b""
     if not 1 <= len(text) <= LONGEST_NAME or text.decode() != name:
         raise LogError(f"{name!r} can't name a consumer; use text of 1 to {LONGEST_NAME} bytes")
-    if name in (OF_VIEWS, OF_LOADS):
+    if name in (OF_VIEWS, OF_LOADS) or name.startswith(_OF_GROUP):
         raise LogError(f"{name!r} is the name of the consumer of all views; choose another name")
+
+
+def consumer_of(group: str) -> str:
+    """The consumer that keeps what the views of a group have not seen yet."""
+    return f"{_OF_GROUP}{group}" if group else OF_VIEWS
 
 
 class TableReader(ABC):

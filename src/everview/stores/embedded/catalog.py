@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import lmdb
 from everview.advice import how_to_read_view
 from everview.catalog import (
     EPOCH,
+    EPOCHS,
     LEASE,
     NAMED,
     REPLACEMENTS,
@@ -203,10 +204,11 @@ class EmbeddedCatalog(Catalog):
             self._kinds[kind.prefix] = writes, dict(records)
         return records
 
-    def glance(self, views: Iterable[str] | None, tables: Iterable[str] | None) -> Glance:
-        """Records and layouts of tables as of one moment: the records of the epoch, of what is
+    def glance(self, views: Sequence[str] | None, tables: Sequence[str] | None) -> Glance:
+        """Records and layouts of tables as of one moment: the records of epochs, of what is
         unsynced, and of those of the views that exist, with the families of which some are members.
-        None stands for all views or tables."""
+        None stands for all views or tables. Without tables, of the groups other than the main one
+        there are only the epochs of those that these views are in."""
         with self.environment.reading() as txn:
             records: Records = {}
             if views is None:
@@ -219,9 +221,19 @@ class EmbeddedCatalog(Catalog):
             for key in keys:
                 if (record := self._record_in(txn, key)) is not None:
                     records[key] = record
+            is_of_views = views is not None and tables is not None and not tables
+            epochs = self._epochs_of(txn, records) if is_of_views else self._records_of(txn, EPOCHS)
+            records |= epochs
             if tables is None:
                 tables = self._names_in(txn)
             return records, {table.lower(): self._layout_in(txn, table) for table in tables}
+
+    def _epochs_of(self, txn: lmdb.Transaction, records: Records) -> Records:
+        """The epochs of the groups other than the main one that some views are in."""
+        views = [record for key, record in records.items() if key.kind == VIEWS]
+        keys = {EPOCHS[view.group] for view in views if view.group}
+        epochs = {key: self._record_in(txn, key) for key in keys}
+        return {key: epoch for key, epoch in epochs.items() if epoch is not None}
 
     def write(
         self,

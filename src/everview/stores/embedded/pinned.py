@@ -1,8 +1,9 @@
-"""A store as of one committed epoch: read transactions that stay open, on shards and regions.
+"""A store as of one moment: read transactions that stay open, on shards and regions.
 
-What the maintainer may be writing when they are opened is of the next epoch, and rows of views
-keep what they were before it. If an epoch is committed meanwhile, they are opened again. When they
-reach an age that may be set, they end, so that what they keep from being used again is free.
+Each group is at the epoch that it had committed at that moment. What the maintainer may be writing
+when they are opened is of the next epoch, and rows of views keep what they were before it. If an
+epoch is committed meanwhile, they are opened again. When they reach an age that may be set, they
+end, so that what they keep from being used again is free.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class PinnedStates(StateReader):
 
 
 class EmbeddedPin(EmbeddedReader, PinnedStore):
-    """Views and tables of a store, by default all, as of its newest epoch; only reads, until it is
-    closed, or is `max_age` seconds old."""
+    """Views and tables of a store, by default all, as of its newest epochs; only reads, until it
+    is closed, or is `max_age` seconds old."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
         while not self._open(views, tables):
             if time.monotonic() > deadline:
                 raise DatabaseError(
-                    f"{store.path} changed so often that no single epoch could be pinned within "
+                    f"{store.path} changed so often that no single moment could be pinned within "
                     f"{PATIENCE:.0f} seconds; pin fewer views and tables"
                 )
         if max_age is not None:
@@ -94,7 +95,7 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
         if is_of_another_boot(records.get(UNSYNCED)):
             raise NotLoaded(SUSPECT)
         self._catalog = PinnedCatalog(records)
-        epoch = self._catalog.epoch
+        positions = self._catalog.positions if layouts else {}
         try:
             places = {
                 (place_of(view.rows)[0], number)
@@ -108,7 +109,7 @@ class EmbeddedPin(EmbeddedReader, PinnedStore):
             }
             self._states = PinnedStates(environments, self)
             self._regions_of = {
-                name: self._regions_at(layout, epoch.positions) for name, layout in layouts.items()
+                name: self._regions_at(layout, positions) for name, layout in layouts.items()
             }
         except EverviewError:
             self._hold.close()
