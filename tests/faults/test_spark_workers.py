@@ -112,6 +112,7 @@ def doubled(name: str, notes: str) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.on_the_engine
 def test_tasks_that_run_again_or_twice_at_once_change_nothing(
     spark: Engine,
     tmp_path: Path,

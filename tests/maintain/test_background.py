@@ -60,7 +60,7 @@ def test_views_follow_inside_the_block_and_have_all_at_its_end(either: ev.Databa
     with either.maintainer(every=0.01) as maintainer:
         orders.put([{"id": 1, "customer": "ada", "amount": 5}])
         wait_for(lambda: view.get("ada") == {"customer": "ada", "total": 5})
-        assert maintainer.report.loaded == ["spend"]
+        wait_for(lambda: maintainer.report.loaded == ["spend"])  # just after readers see it
         orders.put([{"id": 2, "customer": "ada", "amount": 7}])
         wait_for(lambda: maintainer.latest is not None)
         for i in range(3, 50):
