@@ -1,7 +1,7 @@
 """Thousands of members of one view: what a load, an epoch and one more member cost.
 
     python bench/multiview.py [--scale 0.1] [--engine sail] [--members 10,100,1000,10000]
-                              [--queries q1,q4,q6,q14,range] [--sharing full,selection,named]
+                              [--queries q1,q3,q4,q6,q10,q14,range] [--sharing full,selection,named]
                               [--json FILE] [--directory DIR]
 
 A query of TPC-H is a view with parameters, and its members have distinct random values: more of
@@ -9,8 +9,8 @@ them than the rules of TPC-H give. `load` is the first load of the view with all
 `epoch` is one of 1,000 changes of orders and lineitem, `write` what comes before it, `more` what it
 takes to add one member. `selection` is the same view without cells: each member adds up its rows.
 `named` are ordinary views, each with a name and constants of its own, created by one script;
-`create` is what that takes; not for q14, whose division keeps such views apart. `range` shows the
-orders in a narrow range of prices.
+`create` is what that takes; not for q14, whose division keeps such views apart, and not for q3 and
+q10, as rows that tie do. `range` shows the orders in a narrow range of prices.
 Each measurement has a process of its own; `peak` is its most memory, without files that it maps.
 """
 
@@ -41,6 +41,7 @@ from tpch import base_database
 
 CHANGES, EPOCHS, WARM_UP = 1_000, 9, 2
 DAYS = np.datetime64("1992-01-02"), 2_500
+SEGMENTS = ("AUTOMOBILE", "BUILDING", "FURNITURE", "HOUSEHOLD", "MACHINERY")
 QUERIES = {
     "q1": (
         "d DATE",
@@ -52,6 +53,14 @@ QUERIES = {
         "avg(l_discount) AS avg_disc, count(*) AS count_order FROM lineitem "
         "WHERE l_shipdate <= :d GROUP BY l_returnflag, l_linestatus",
     ),
+    "q3": (
+        "segment STRING, d DATE",
+        "SELECT l_orderkey, sum(l_extendedprice * (1 - l_discount)) AS revenue, o_orderdate, "
+        "o_shippriority FROM customer, orders, lineitem WHERE c_mktsegment = :segment AND "
+        "c_custkey = o_custkey AND l_orderkey = o_orderkey AND o_orderdate < :d AND l_shipdate > "
+        ":d GROUP BY l_orderkey, o_orderdate, o_shippriority ORDER BY revenue DESC, o_orderdate "
+        "LIMIT 10",
+    ),
     "q4": (
         "d DATE, e DATE",
         "SELECT o_orderpriority, count(*) AS order_count FROM orders WHERE o_orderdate >= :d AND "
@@ -62,6 +71,14 @@ QUERIES = {
         "d DATE, e DATE, low DECIMAL(15,2), high DECIMAL(15,2), quantity DECIMAL(15,2)",
         "SELECT sum(l_extendedprice * l_discount) AS revenue FROM lineitem WHERE l_shipdate >= :d "
         "AND l_shipdate < :e AND l_discount BETWEEN :low AND :high AND l_quantity < :quantity",
+    ),
+    "q10": (
+        "d DATE, e DATE",
+        "SELECT c_custkey, c_name, sum(l_extendedprice * (1 - l_discount)) AS revenue, c_acctbal, "
+        "n_name, c_address, c_phone, c_comment FROM customer, orders, lineitem, nation WHERE "
+        "c_custkey = o_custkey AND l_orderkey = o_orderkey AND o_orderdate >= :d AND o_orderdate < "
+        ":e AND l_returnflag = 'R' AND c_nationkey = n_nationkey GROUP BY c_custkey, c_name, "
+        "c_acctbal, c_phone, n_name, c_address, c_comment ORDER BY revenue DESC LIMIT 20",
     ),
     "q14": (
         "d DATE, e DATE",
@@ -90,6 +107,7 @@ def members(query: str, number: int, chance: np.random.Generator) -> pa.Table:
         return pa.table({"low": values["low"], "high": values["high"]}).slice(0, number)
     values["low"] = _hundredths(low)
     values["high"] = _hundredths(low + chance.integers(0, 4, 3 * number))
+    values["segment"] = pa.array(np.array(SEGMENTS)[chance.integers(0, 5, 3 * number)])
     values["quantity"] = _hundredths(100 * chance.integers(2, 51, 3 * number))
     names = [part.split()[0] for part in QUERIES[query][0].split(", ")]
     table = pa.table({name: values[name] for name in names})
@@ -191,7 +209,7 @@ def main() -> None:
         base = base_database(Path(options.directory or directory), options.scale)
         for sharing in options.sharing.split(","):
             for query in options.queries.split(","):
-                if (sharing, query) == ("named", "q14"):
+                if sharing == "named" and query in ("q3", "q10", "q14"):
                     continue
                 for number in map(int, options.members.split(",")):
                     path = shutil.copytree(base, Path(directory) / "run.ev")

@@ -43,6 +43,20 @@ VIEWS = {
     "GROUP BY customer HAVING count(*) > :c",
     "first_of_all": "(r STRING) AS SELECT id, amount FROM orders WHERE region = :r ORDER BY amount "
     "DESC, id LIMIT 3",
+    "first_after_a_day": "(d DATE) AS SELECT id, amount FROM orders WHERE day >= :d ORDER BY "
+    "amount NULLS FIRST, id LIMIT 2 OFFSET 1",
+    "first_of_a_few": "(r STRING, d DATE) AS SELECT id, amount FROM orders WHERE region = :r AND "
+    "day >= :d ORDER BY amount DESC NULLS LAST, id LIMIT 2",
+    "most_spent": "(d DATE) AS SELECT customer, sum(amount) AS total, count(*) AS n FROM orders "
+    "WHERE day >= :d GROUP BY customer ORDER BY total DESC NULLS LAST, customer LIMIT 2",
+    "most_spent_here": "(r STRING, d DATE, c INT) AS SELECT customer, day, sum(amount) AS total "
+    "FROM orders WHERE region = :r AND day < :d AND customer > :c GROUP BY customer, day ORDER BY "
+    "total DESC NULLS LAST, day, customer LIMIT 2",
+    "fewest_first": "(r STRING, c INT) AS SELECT day, count(*) AS n, avg(amount) AS a FROM orders "
+    "WHERE region <> :r OR customer = :c GROUP BY day ORDER BY n, day NULLS FIRST LIMIT 2",
+    "like_q3": "(r STRING, d DATE) AS SELECT o.id, c.name, sum(o.amount + 1) AS revenue FROM "
+    "orders o JOIN customers c ON o.customer = c.id WHERE c.region = :r AND o.day > :d AND c.id > "
+    "1 GROUP BY o.id, c.name ORDER BY revenue DESC NULLS LAST, o.id LIMIT 3",
     "numbered": "(r STRING) AS SELECT id, row_number() OVER (PARTITION BY customer ORDER BY id) AS "
     "n FROM orders WHERE region = :r",
     "both_parts": "(r STRING, c INT) AS SELECT id FROM orders WHERE region = :r UNION ALL SELECT "

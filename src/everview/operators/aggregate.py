@@ -116,6 +116,16 @@ class AggregateOperator(Operator):
             exists[groups.ids] = stays
         return self._moved(groups, self._added_up(delta, groups), state, {}, exists)
 
+    def calls_of(self, rows: pa.Table, added: pa.Table) -> list[pa.Array]:
+        """The results of the calls for groups, from what `partial` has of them; an error names the
+        first of the `rows` for which a result does not fit."""
+        groups = _Groups.listed(rows)
+        outputs = self._node.columns[len(self._node.groups) :]
+        return [
+            self._result(call, column.type, groups, added)
+            for call, column in zip(self._node.calls, outputs, strict=True)
+        ]
+
     @property
     def sources(self) -> dict[str, tuple[str | None, str]]:
         """What the columns of state in `partial` are sums of: the argument, None for all rows, and
@@ -243,7 +253,8 @@ class AggregateOperator(Operator):
                 return False
 
             first = bisect_left(range(len(groups)), True, key=fails)
-            group = ", ".join(f"{name} = {groups.rows[name][first]}" for name in self._node.groups)
+            names = groups.rows.column_names
+            group = ", ".join(f"{name} = {groups.rows[name][first]}" for name in names)
             where = f" of the group {group}" if group else ""
             raise Overflow(
                 f"{self._texts.get(what, what)}{where} does not fit {arrow}; cast its argument to "
@@ -303,7 +314,15 @@ class _Groups:
         self.ids = rank[encoded.indices.to_numpy()]
         first = np.full(len(order), -1, np.int64)
         first[self.ids[::-1]] = np.arange(len(self.ids))[::-1]
-        self.rows = _normal(delta.select(list(names)).take(pa.array(first)))
+        self.rows = normal_groups(delta.select(list(names)).take(pa.array(first)))
+
+    @classmethod
+    def listed(cls, rows: pa.Table) -> _Groups:
+        """Groups whose keys nobody asks for."""
+        groups = cls.__new__(cls)
+        groups.keys, groups.ids = np.arange(len(rows)), np.arange(len(rows))
+        groups.rows = rows
+        return groups
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -322,7 +341,7 @@ def _free_prefix(names: tuple[str, ...]) -> str:
     return prefix
 
 
-def _normal(groups: pa.Table) -> pa.Table:
+def normal_groups(groups: pa.Table) -> pa.Table:
     """Equal groups look equal."""
     for i, field in enumerate(groups.schema):
         if has_floats(field.type):

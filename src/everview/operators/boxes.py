@@ -193,17 +193,17 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 def ranked(arrays: Sequence[pa.Array]) -> list[Ints]:
     """The rank of each value of several arrays of one type among all of them; -1 for NULL. Equal
     values have one rank, -0.0 and 0.0 too, and NaN is the greatest."""
-    every = pa.concat_arrays(arrays)
-    order = pc.array_sort_indices(every).to_numpy()
-    ordered = every.take(pa.array(order))
-    differs = pc.not_equal(ordered[1:], ordered[:-1]).fill_null(False)
-    if has_floats(every.type):
-        both = pc.and_(pc.is_nan(ordered[1:]), pc.is_nan(ordered[:-1])).fill_null(False)
+    encoded = pa.concat_arrays(arrays).dictionary_encode()
+    values = encoded.dictionary
+    order = pc.array_sort_indices(values).to_numpy()
+    ordered = values.take(pa.array(order))
+    differs = pc.not_equal(ordered[1:], ordered[:-1])
+    if has_floats(values.type):
+        both = pc.and_(pc.is_nan(ordered[1:]), pc.is_nan(ordered[:-1]))
         differs = pc.and_(differs, pc.invert(both))
-    ranks = np.empty(len(every), np.int64)
-    if len(every):
-        steps = differs.to_numpy(zero_copy_only=False)
-        ranks[order] = np.concatenate([[0], np.cumsum(steps)])
-    ranks[~every.is_valid().to_numpy(zero_copy_only=False)] = -1
+    of_values = np.zeros(len(values) + 1, np.int64)
+    of_values[order[1:]] = np.cumsum(differs.to_numpy(zero_copy_only=False))
+    of_values[-1] = -1  # of NULL
+    ranks = of_values[encoded.indices.fill_null(len(values)).to_numpy()]
     ends = np.cumsum([0, *map(len, arrays)])
     return [ranks[start:end] for start, end in pairwise(ends)]

@@ -16,12 +16,10 @@ from everview.operators.bags import numbered, whole
 from everview.operators.base import Operator
 from everview.operators.boxes import Boxes, Points, sums_in_boxes
 from everview.operators.cells import Cells
-from everview.operators.members import StoredMembers, had_by, intervals, may_have
+from everview.operators.members import FEW, StoredMembers, had_by, intervals, may_have
 from everview.plan.nodes import Aggregate, ByMember, Constant
 from everview.plan.nodes.members import ROWS
 from everview.state import State
-
-_FEW_MEMBERS = 8  # whose cells are looked for one by one
 
 
 class ByMemberOperator(Operator):
@@ -65,8 +63,9 @@ class ByMemberOperator(Operator):
             exists.append(moved.stays[places])
         if len(moved.weights):
             cells = self._cells.read(state, partial(self._may_have, moved.rows))
-            if len(moved.rows) <= _FEW_MEMBERS:
-                cells = self._had_by(cells, moved.rows)
+            if len(moved.rows) <= FEW:
+                boxes = list(map(self._node.bounds_of, range(len(self._node.signs))))
+                cells = had_by(cells, moved.rows, boxes)
             part, places = self._added_up(cells, moved.rows, moved.weights)
             parts.append(part)
             exists.append((moved.weights > 0)[places])
@@ -125,14 +124,6 @@ class ByMemberOperator(Operator):
         for bounds in of_each:
             found |= may_have(least, greatest, members, bounds)
         return found
-
-    def _had_by(self, cells: pa.Table, members: pa.Table) -> pa.Table:
-        """The cells that some members have, and perhaps others."""
-        had = np.zeros(len(cells), np.bool_)
-        for member in members.to_pylist():
-            for box in range(len(self._node.signs)):
-                had |= had_by(cells, member, self._node.bounds_of(box))
-        return cells.filter(pa.array(had))
 
     def _type_of(self, source: tuple[str | None, str]) -> pa.DataType:
         return self._node.cells.column(self._column_of(source)).type

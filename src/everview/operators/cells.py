@@ -22,7 +22,7 @@ from everview.delta import weights_of
 from everview.errors import Damaged
 from everview.functions.arithmetic import sums
 from everview.operators.bags import numbered, whole
-from everview.schema import Column
+from everview.schema import Column, has_floats
 from everview.state import State
 
 CHUNK = 1 << 15  # rows
@@ -37,7 +37,8 @@ Wanted = Callable[[str, pa.Array, pa.Array], np.ndarray]
 @dataclass(frozen=True)
 class _Header:
     """The chunks of all blocks, each with its `block`, its number, its rows and the ends of its
-    values; the column of their order, '' if there is none; and how many rows all cells have."""
+    values, also of other columns than that of the order; the column of their order, '' if there is
+    none; and how many rows all cells have."""
 
     chunks: pa.Table
     column: str
@@ -95,7 +96,7 @@ class Cells:
 
     def _each_once(self, numbers: pa.Table, only_new: bool) -> pa.Table:
         """Numbers added up, unless most are cells that were not there: there are many in a load."""
-        return numbers if only_new else self._added_up(numbers)
+        return numbers if only_new else self.added_up(numbers)
 
     def add(self, numbers: pa.Table, state: State) -> None:
         """Add numbers to those that are there."""
@@ -110,13 +111,18 @@ class Cells:
         while blocks and rows and blocks[-1][1] < 2 * len(numbers):
             gone.append(blocks.pop()[0])
             below = self._read(header.of(gone[-1:]), state)
-            numbers = self._added_up(pa.concat_tables([below, numbers]))
+            numbers = self.added_up(pa.concat_tables([below, numbers]))
         if not rows:  # no cell has any
             gone, numbers = [block for block, _ in blocks], numbers.slice(0, 0)
         _delete(header.of(gone), state)
         new = self._written(numbers, header.column, new_block, state)
+        new = new.select(header.chunks.column_names)  # older states have fewer
         chunks = pa.concat_tables([header.of(gone, others=True), new])
         self._write_header(replace(header, chunks=chunks, rows=rows), state)
+
+    def is_empty(self, state: State) -> bool:
+        """Whether there are none."""
+        return self._header(state) is None
 
     def read(self, state: State, wanted: Wanted) -> pa.Table:
         """The numbers of all cells that are wanted, and of others."""
@@ -126,10 +132,13 @@ class Cells:
         chunks = header.chunks
         if header.column:
             mask = wanted(header.column, whole(chunks["least"]), whole(chunks["greatest"]))
+            for name in self._others(chunks):
+                ends = whole(chunks[f"least {name}"]), whole(chunks[f"greatest {name}"])
+                mask &= wanted(name, *ends)
             chunks = chunks.filter(pa.array(mask))
         return self._read(chunks, state)
 
-    def _added_up(self, numbers: pa.Table) -> pa.Table:
+    def added_up(self, numbers: pa.Table) -> pa.Table:
         """Each cell once, and none whose numbers are all 0."""
         ids, first = numbered(self._encode(numbers))
         count = len(first)
@@ -171,7 +180,8 @@ class Cells:
         numbers = numbers.sort_by(column) if column else numbers
         parts = [numbers.slice(at, CHUNK) for at in range(0, len(numbers), CHUNK)]
         chunks = self._chunks(block, column, parts)
-        state.put_many(_keys(chunks), list(map(to_stream, parts)))
+        for key, part in zip(_keys(chunks), parts, strict=True):
+            state.put_many([key], [to_stream(part)])
         return chunks
 
     def _chunks(self, block: int, column: str, parts: Sequence[pa.Table]) -> pa.Table:
@@ -183,6 +193,13 @@ class Cells:
             pa.concat_arrays([pa.array([], type_), *(end if len(end) else none for end in ends)])
             for ends in ([values[:1] for values in known], [values[-1:] for values in known])
         )
+        ends = {}
+        for name in self._ordered:
+            if name != column and not has_floats(self._schema.field(name).type):
+                each = [pc.min_max(part[name]) for part in parts]
+                for word, end in (("least", "min"), ("greatest", "max")):
+                    values = [one[end].as_py() for one in each]
+                    ends[f"{word} {name}"] = pa.array(values, self._schema.field(name).type)
         return pa.table(
             {
                 "block": pa.array([block] * len(parts), pa.int64()),
@@ -190,8 +207,13 @@ class Cells:
                 "rows": pa.array(map(len, parts), pa.int64()),
                 "least": least,
                 "greatest": greatest,
+                **ends,
             }
         )
+
+    def _others(self, chunks: pa.Table) -> list[str]:
+        """The columns beside that of the order whose ends are known."""
+        return [name for name in self._ordered if f"least {name}" in chunks.column_names]
 
     def _read(self, chunks: pa.Table, state: State) -> pa.Table:
         parts = [from_stream(stored) for stored in state.get_many(_keys(chunks))]

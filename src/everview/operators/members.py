@@ -17,6 +17,7 @@ from everview.plan.nodes import Bound
 from everview.schema import Column, has_floats
 from everview.state import State
 
+FEW = 8  # members, whose rows are looked for one by one
 _KEY = b"members"
 
 
@@ -91,13 +92,17 @@ def may_have(
     return found
 
 
-def had_by(rows: pa.Table, member: dict[str, object], bounds: Sequence[Bound]) -> np.ndarray:
-    """The rows that a member has, and perhaps others."""
-    inside = np.ones(len(rows), np.bool_)
-    for bound in bounds:
-        if not has_floats(rows[bound.column].type):  # Spark's NaN is the greatest
-            inside &= bound.holds(rows, member)
-    return inside
+def had_by(rows: pa.Table, members: pa.Table, boxes: Sequence[Sequence[Bound]]) -> pa.Table:
+    """The rows that some members have in one of their boxes, and perhaps others."""
+    had = np.zeros(len(rows), np.bool_)
+    for member in members.to_pylist():
+        for bounds in boxes:
+            inside = np.ones(len(rows), np.bool_)
+            for bound in bounds:
+                if not has_floats(rows[bound.column].type):  # Spark's NaN is the greatest
+                    inside &= bound.holds(rows, member)
+            had |= inside
+    return rows.filter(pa.array(had))
 
 
 def _interval(

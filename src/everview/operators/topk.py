@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -20,6 +20,7 @@ from everview.schema import Column, is_variable
 from everview.state import ORDERED_BYTES, State
 
 _EMPTY = pa.scalar(b"", pa.binary())
+Entry = tuple[bytes, int]  # a row, and how often it is there
 
 
 class TopKOperator(Operator):
@@ -37,7 +38,7 @@ class TopKOperator(Operator):
         self._offset = node.offset
         self._growing = node.growing
         self._names = node.names()
-        self._keys = [_SortKey(node.column(order.column), order) for order in node.order]
+        self._keys = [SortKey(node.column(order.column), order) for order in node.order]
         self._rows = BagRows(node.columns)
 
     def apply(self, inputs: list[pa.Table], state: State) -> pa.Table:
@@ -50,7 +51,7 @@ class TopKOperator(Operator):
         after = self._first(state)
         went = weighted(*before)
         came = weighted(*after)
-        return pa.concat_tables([_negative(went), came])
+        return pa.concat_tables([negative(went), came])
 
     def _bagged(self, delta: pa.Table) -> Bagged:
         return bagged(delta, self._key(delta), self._rows.encode(delta))
@@ -80,38 +81,55 @@ class TopKOperator(Operator):
     def _key(self, rows: pa.Table) -> pa.BinaryArray:
         if not self._keys:
             return pa.array([b"\0"] * rows.num_rows, pa.binary())
-        return pc.binary_join_element_wise(*(key.encode(rows) for key in self._keys), _EMPTY)
+        return sort_keys(rows, self._keys)
 
     def _first(self, state: State) -> tuple[pa.Table, np.ndarray]:
         """The first rows after the offset, and how often each occurs among them."""
-        rows: list[bytes] = []
-        counts: list[int] = []
-        skip, room = self._offset, self._limit
-        for row, count in self._ordered(state):
-            if room <= 0:
-                break
-            skipped = min(count, skip)
-            skip -= skipped
-            if count > skipped:
-                rows.append(row)
-                counts.append(min(count - skipped, room))
-                room -= count - skipped
-        return self._rows.decode(rows), np.array(counts, np.int64)
+        first = list(first_of(self._ordered(state), self._offset, self._limit))
+        rows, counts = zip(*first, strict=True) if first else ((), ())
+        return self._rows.decode(list(rows)), np.array(counts, np.int64)
 
-    def _ordered(self, state: State) -> Iterator[tuple[bytes, int]]:
+    def _ordered(self, state: State) -> Iterator[Entry]:
         """The stored rows in order, and how often each occurs."""
-        for key, tied in groupby(state.scan_bags(), lambda entry: entry[0][:ORDERED_BYTES]):
-            entries = ((row, count) for _, row, count in tied)
-            is_long = len(key) == ORDERED_BYTES
-            yield from self._sorted(list(entries)) if is_long else entries
-
-    def _sorted(self, entries: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
-        """Rows whose stored keys are cut, in the order of their whole keys."""
-        keys = self._key(self._rows.decode([row for row, _ in entries])).to_pylist()
-        return [entry for _, entry in sorted(zip(keys, entries, strict=True))]
+        return in_order(state.scan_bags(), lambda rows: self._key(self._rows.decode(rows)))
 
 
-class _SortKey:
+def first_of(entries: Iterable[Entry], offset: int, limit: int) -> Iterator[Entry]:
+    """The first rows after an offset, and how often each occurs among them."""
+    skip, room = offset, limit
+    for row, count in entries:
+        if room <= 0:
+            break
+        skipped = min(count, skip)
+        skip -= skipped
+        if count > skipped:
+            yield row, min(count - skipped, room)
+            room -= count - skipped
+
+
+def in_order(
+    entries: Iterable[tuple[bytes, bytes, int]], keys_of: Callable[[list[bytes]], pa.BinaryArray]
+) -> Iterator[Entry]:
+    """Stored rows under sort keys, in the order of their whole keys: `keys_of` has these, where
+    stored ones are cut."""
+    for key, tied in groupby(entries, lambda entry: entry[0][:ORDERED_BYTES]):
+        same = ((row, count) for _, row, count in tied)
+        if len(key) < ORDERED_BYTES:
+            yield from same
+            continue
+        cut = list(same)
+        keys = keys_of([row for row, _ in cut]).to_pylist()
+        yield from (entry for _, entry in sorted(zip(keys, cut, strict=True)))
+
+
+def sort_keys(rows: pa.Table, keys: Sequence[SortKey]) -> pa.BinaryArray:
+    """The places of rows in an order, as bytes."""
+    if not keys:
+        return pa.repeat(pa.scalar(b"", pa.binary()), len(rows))
+    return pc.binary_join_element_wise(*(key.encode(rows) for key in keys), _EMPTY)
+
+
+class SortKey:
     """One column as bytes that sort in its order."""
 
     def __init__(self, column: Column, order: Order) -> None:
@@ -136,5 +154,5 @@ class _SortKey:
         return pc.binary_join_element_wise(marks, encoded, _EMPTY)
 
 
-def _negative(delta: pa.Table) -> pa.Table:
+def negative(delta: pa.Table) -> pa.Table:
     return weighted(delta.select(delta.column_names[:-1]), -delta.columns[-1].to_numpy())

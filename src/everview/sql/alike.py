@@ -37,7 +37,7 @@ from everview.parsing import Statement
 from everview.plan.cost import estimated
 from everview.plan.expressions import is_sure
 from everview.plan.members import members_of
-from everview.plan.nodes import Join, Node, TopK
+from everview.plan.nodes import FirstByMember, Join, Node, TopK, TopKByGroup
 from everview.plan.nodes.base import INCREMENTAL
 from everview.results.result import Result
 from everview.sql.context import Context
@@ -220,7 +220,7 @@ def _check_same(family: ViewRecord, own: ViewRecord, lift: Lifted) -> None:
         raise _Apart
     for node in family.plan.walk():
         compares_all = isinstance(node, Join) and not node.left_keys
-        may_tie = isinstance(node, TopK)
+        may_tie = isinstance(node, TopK | TopKByGroup | FirstByMember)
         if (
             compares_all
             or may_tie

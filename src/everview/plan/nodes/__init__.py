@@ -3,8 +3,8 @@
 from everview.plan.nodes.aggregates import Aggregate, Call
 from everview.plan.nodes.base import Constant, Node, node_of
 from everview.plan.nodes.joins import Join
-from everview.plan.nodes.members import Bound, ByMember, CellSum, Matches
-from everview.plan.nodes.orders import Order, Threshold, TopK
+from everview.plan.nodes.members import Bound, ByMember, CellSum, FirstByMember, Matches
+from everview.plan.nodes.orders import Order, Threshold, TopK, TopKByGroup
 from everview.plan.nodes.rows import Filter, Generate, Project, Union
 from everview.plan.nodes.sources import Refresh, Source
 from everview.plan.nodes.touched import Recompute, Replace, Touched
@@ -17,6 +17,7 @@ __all__ = [
     "CellSum",
     "Constant",
     "Filter",
+    "FirstByMember",
     "Generate",
     "Join",
     "Matches",
@@ -29,6 +30,7 @@ __all__ = [
     "Source",
     "Threshold",
     "TopK",
+    "TopKByGroup",
     "Touched",
     "Union",
     "node_of",

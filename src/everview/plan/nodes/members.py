@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from everview.plan.nodes.aggregates import Call
 from everview.plan.nodes.base import Key, KeyOfTable, Node, part, renamed
+from everview.plan.nodes.orders import Order
 from everview.plan.placing import Distribution, as_it_lies, keyed
 from everview.plan.sizes import GUESS, Flow, Rows, RowsOf, StateItems
 from everview.plan.statistics import touched
@@ -171,3 +172,75 @@ class Matches(Node):
         reads = of_rows.rows if members.rows else 0.0
         rows_in = rows.rows + shards * members.rows
         return Flow(output.rows, output.changes, rows_in, reads, rows_in)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FirstByMember(Node):
+    """The first groups of each member in an order, after `offset` others; a digest breaks ties.
+
+    As in `ByMember`, a member has the rows in its boxes, counted with the boxes' signs; but the
+    rows are not added up before. The output has the columns `by` of the member, then the groups,
+    then one for each call. With `each_row` a group is a row, and is there as often as the row.
+    """
+
+    kind = "first_by_member"
+    is_operator = True
+    rows: Node
+    members: Node
+    by: tuple[str, ...]
+    groups: tuple[str, ...]
+    signs: tuple[int, ...]
+    bounds: tuple[Bound, ...]
+    calls: tuple[Call, ...]
+    arguments: tuple[Column, ...]
+    order: tuple[Order, ...]
+    limit: int
+    offset: int
+    each_row: bool
+
+    def label(self) -> str:
+        boxes = [f"{'less ' * (s < 0)}{self._box(i)}" for i, s in enumerate(self.signs)]
+        after = f" after {self.offset}" if self.offset else ""
+        order = ", ".join(map(str, self.order))
+        return f"top {self.limit}{after} for each member where {', '.join(boxes)}, by ({order})"
+
+    def _box(self, box: int) -> str:
+        return " AND ".join(map(str, self.bounds_of(box)))
+
+    def bounds_of(self, box: int) -> list[Bound]:
+        """The bounds of a box."""
+        return [bound for bound in self.bounds if bound.box == box]
+
+    def required_columns(self, needed: set[str]) -> set[str]:
+        return set(self.rows.names())
+
+    def ordered_columns(self) -> Iterator[tuple[str, Column]]:
+        yield from (("ORDER BY", self.column(by.column)) for by in self.order)
+
+    def unique_key(self, keys: Sequence[Key], key_of_table: KeyOfTable) -> Key:
+        if not self.each_row:
+            return (*self.by, *self.groups)
+        key = keys[0]
+        return None if key is None else (*self.by, *key)
+
+    def expected_rows(self, below: Sequence[Rows]) -> float:
+        rows, members = below
+        groups = rows.distinct(self.groups)
+        return members.rows * min(float(self.limit), groups)
+
+    def state_items(self) -> Iterator[StateItems]:
+        yield StateItems(self.rows, (), tuple(self.rows.names()))
+        yield StateItems(self.rows, self.groups, tuple(self.rows.names()))
+        yield StateItems(self.members, (), tuple(self.members.names()))
+        yield StateItems(self, self.by, value=64 * (2 * (self.limit + self.offset) + 6))
+
+    def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
+        """A changed group is among the first of a member as likely as any other."""
+        rows, members = below
+        groups = max(rows_of(self.rows).distinct(self.groups), 1.0)
+        hit = touched(rows.changes, groups)
+        shown = rows_of(self).rows
+        moved = touched(members.changes, max(rows_of(self.members).rows, 1.0)) * self.limit
+        out = 2 * hit * shown / groups + moved
+        rows_in = rows.rows + members.rows
+        return Flow(out, out / 2, rows_in, hit + out, rows_in + hit + out)

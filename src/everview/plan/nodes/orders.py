@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from everview.plan.nodes.base import Node, later, part
-from everview.plan.placing import Distribution, as_it_lies
+from everview.plan.placing import Distribution, as_it_lies, keyed
 from everview.plan.sizes import GUESS, Flow, Rows, RowsOf, StateItems, ratio
+from everview.plan.statistics import touched
 from everview.schema import Column
 
 
@@ -111,3 +112,51 @@ class TopK(Node):
         reads = 2 * min(self.limit + self.offset + 1, all_rows)
         output = 2 * min(self.limit, all_rows)
         return Flow(output, output / 2, rows, reads, rows)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TopKByGroup(Node):
+    """The first rows of each group in an order, after `offset` others; the bytes of rows break
+    ties."""
+
+    kind = "top_k_by_group"
+    is_operator = True
+    passes_rows = True
+    input: Node
+    groups: tuple[str, ...]
+    order: tuple[Order, ...]
+    limit: int
+    offset: int
+
+    def label(self) -> str:
+        after = f" after {self.offset}" if self.offset else ""
+        order = ", ".join(map(str, self.order))
+        return f"top {self.limit}{after} of each ({', '.join(self.groups)}) by ({order})"
+
+    def required_columns(self, needed: set[str]) -> set[str]:
+        return needed | set(self.groups) | {order.column for order in self.order}
+
+    def ordered_columns(self) -> Iterator[tuple[str, Column]]:
+        yield from (("ORDER BY", self.column(by.column)) for by in self.order)
+
+    def is_empty_of_nothing(self) -> bool:
+        return True
+
+    def shards_by(self, distributions: Sequence[Distribution]) -> tuple[Distribution, ...]:
+        return (keyed(self.input.columns, distributions[0], self.groups),)
+
+    def expected_rows(self, below: Sequence[Rows]) -> float:
+        return min(below[0].rows, self.limit * below[0].distinct(self.groups))
+
+    def state_items(self) -> Iterator[StateItems]:
+        names = (*self.groups, *(by.column for by in self.order))
+        yield StateItems(self.input, names, tuple(self.names()))
+
+    def flow(self, below: Sequence[Flow], rows_of: RowsOf, shards: int) -> Flow:
+        """The first rows of touched groups are read twice."""
+        (delta,), of_input = below, rows_of(self.input)
+        groups = max(of_input.distinct(self.groups), 1.0)
+        hit = touched(delta.changes, groups)
+        each = min(self.limit + self.offset, of_input.rows / groups)
+        moved = min(delta.rows, hit * each)
+        return Flow(2 * moved, moved, delta.rows, 2 * hit * each, delta.rows)

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from everview.plan.expressions import Apply, Ref, Tree, column_of
+from everview.plan.expressions import Apply, Ref, Tree, all_of, column_of
 from everview.plan.facts import Facts
-from everview.plan.members import Sides, members_of, values_of
-from everview.plan.nodes import Aggregate, Filter, Join, Node, Project
+from everview.plan.members import Columns, Sides, members_of, values_of
+from everview.plan.nodes import Aggregate, Filter, Join, Node, Project, TopKByGroup
 from everview.plan.rules.add_up_cells_for_members import JoinedMembers
 from everview.schema import Column
 
@@ -59,6 +59,8 @@ class _Below:
         which of its columns must equal one of the members."""
         if isinstance(node, Aggregate):
             return self._aggregate(node, pairs)
+        if isinstance(node, TopKByGroup):
+            return self._first(node, pairs)
         if not isinstance(node, Filter | Project):
             return None
         if isinstance(node, Project):
@@ -78,9 +80,67 @@ class _Below:
         columns = (*node.columns, *more)
         return replace(node, input=input_node, columns=columns, expressions=trees), self._names
 
+    def _first(
+        self, node: TopKByGroup, pairs: Mapping[str, str]
+    ) -> tuple[Node, Mapping[str, str]] | None:
+        """The first rows of each member, if all columns of the members tell groups apart."""
+        if set(node.groups) != set(pairs.values()) or set(pairs) != set(self._names):
+            return None
+        below = self.node(node.input, pairs) or self._rows(node.input, pairs)
+        if below is None:
+            return None
+        rows, _ = below
+        groups = tuple(self._names.values())
+        return replace(node, columns=rows.columns, input=rows, groups=groups), self._names
+
+    def _rows(self, node: Node, pairs: Mapping[str, str]) -> tuple[Node, Mapping[str, str]] | None:
+        """Rows that are not added up, joined with whole members."""
+        found = self._joined(Aggregate(node.columns, node, (), ()), pairs)
+        if found is None:
+            return None
+        joined, places, conditions = found
+        of_rows = joined.sides.of_rows
+        if set(places.values()) & set(of_rows):
+            return None
+        rows, members = Columns(()), Columns(())
+        for name, old in of_rows.items():
+            rows.add(replace(joined.sides.rows.column(old), name=name), Ref(name))
+        for member, name in places.items():
+            members.add(replace(self._column_of(member), name=name), Ref(name))
+        own_names = {name: self._own_names[member] for member, name in places.items()}
+        columns = (*rows.columns, *members.columns)
+        sides = rows.over(joined.sides.rows, of_rows), members.over(self._members, own_names)
+        join = Join(columns, *sides, "inner", (), (), (), False)
+        matched = Filter(columns, join, all_of(conditions))
+        more = [replace(self._column_of(member), name=n) for member, n in self._names.items()]
+        trees = [joined.trees[name] for name in node.names()]
+        trees += [Ref(places[member]) for member in self._names]
+        return Project((*node.columns, *more), matched, tuple(trees)), self._names
+
+    def _column_of(self, member: str) -> Column:
+        return self._members.column(self._own_names[member])
+
     def _aggregate(
         self, node: Aggregate, pairs: Mapping[str, str]
     ) -> tuple[Node, Mapping[str, str]] | None:
+        found = self._joined(node, pairs)
+        if found is None:
+            return None
+        joined, places, conditions = found
+        member_of = {group: member for member, group in pairs.items()}
+        result = self._whole(joined, member_of, places, conditions).by_member()
+        if result is None:
+            return None
+        names = [self._names[member_of[n]] if n in member_of else n for n in node.names()]
+        more = tuple(map(result.column, self._names.values()))
+        trees: tuple[Tree, ...] = (*map(Ref, names), *map(Ref, self._names.values()))
+        return Project((*node.columns, *more), result, trees), self._names
+
+    def _joined(
+        self, node: Aggregate, pairs: Mapping[str, str]
+    ) -> tuple[JoinedMembers, Mapping[str, str], list[Tree]] | None:
+        """The join with values of members below a node, the names of the columns of whole members
+        in it, and all conditions; None if there is no such join."""
         joined = JoinedMembers.below(node, lambda side: values_of(side, self._table) is not None)
         if joined is None:
             return None
@@ -99,16 +159,7 @@ class _Below:
             else:
                 equal = Apply("({0} = {1})", (joined.trees[group], Ref(places[member])))
                 conditions.append(equal)
-        if compared != set(of_members):
-            return None
-        member_of = {group: member for member, group in pairs.items()}
-        result = self._whole(joined, member_of, places, conditions).by_member()
-        if result is None:
-            return None
-        names = [self._names[member_of[n]] if n in member_of else n for n in node.names()]
-        more = tuple(map(result.column, self._names.values()))
-        trees: tuple[Tree, ...] = (*map(Ref, names), *map(Ref, self._names.values()))
-        return Project((*node.columns, *more), result, trees), self._names
+        return (joined, places, conditions) if compared == set(of_members) else None
 
     def _whole(
         self,

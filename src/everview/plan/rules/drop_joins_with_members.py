@@ -11,7 +11,7 @@ from functools import partial
 from everview.plan.expressions import Ref, Tree, column_of
 from everview.plan.facts import Facts
 from everview.plan.members import members_of
-from everview.plan.nodes import ByMember, Filter, Join, Node, Project
+from everview.plan.nodes import ByMember, Filter, Join, Node, Project, TopKByGroup
 
 
 def drop_joins_with_members(plan: Node, facts: Facts) -> Node:
@@ -45,7 +45,7 @@ def _has_rows_of_members(node: Node, pairs: dict[str, str], table: str, needs_ea
             if not all(new.values()):
                 return False
             pairs = {member: name for member, name in new.items() if name}
-        elif not isinstance(node, Filter) or needs_each:
+        elif not isinstance(node, Filter | TopKByGroup) or needs_each:
             return False
         node = node.inputs()[0]
     if needs_each and node.groups:
