@@ -27,7 +27,8 @@ with ev.open(sys.argv[1], engine=sys.argv[2]) as db:
     while True:
         db.maintain()
 """
-KILLS = {"sail": (4, 100), "spark": (1, 20)}  # in short, and at full length; a JVM starts slowly
+# kills that come during a load, in short and at full length; a JVM starts slowly
+KILLS = {"sail": (2, 100), "spark": (1, 20)}
 MOVES, BRANCHES = 60_000, 500
 VIEWS = {
     "balance": "SELECT branch, sum(amount) AS total, count(*) AS n FROM moves GROUP BY branch",
@@ -70,8 +71,8 @@ def test_kills_during_loads_lose_nothing_and_repeat_nothing(
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     moves, in_a_load = bank.table("moves"), 0
-    for number in range(5 * kills):
-        if number >= kills and in_a_load:
+    for _ in range(10 * kills):
+        if in_a_load >= kills:
             break
         if "cities" not in bank.views:
             bank.sql(f"CREATE MATERIALIZED VIEW cities AS {VIEWS['cities']}")
@@ -98,7 +99,7 @@ def test_kills_during_loads_lose_nothing_and_repeat_nothing(
         bank.sql(f"CREATE MATERIALIZED VIEW cities AS {VIEWS['cities']}")
     assert not bank.maintain().failed
     check_at_end(bank, seed)
-    assert in_a_load, "no kill came during a load"
+    assert in_a_load >= kills, "too few kills came during a load"
     assert bank.store.catalog.get(LOAD) is None
     proof(f"maintainer killed in a load, on {engine}", f"{in_a_load} kills in a load")
     bank.close()
