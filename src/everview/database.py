@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from everview.batch import Batch, Limit
 from everview.catalog import NUMBER_OF_SLOTS, PIN_LIMIT, VIEWS, PinLimit, Slots
-from everview.catalog.records import MOST_SLOTS
+from everview.catalog.views import MOST_SLOTS
 from everview.closing import Closing
 from everview.engines.owner import Engines
 from everview.errors import DatabaseError, EverviewError, reason_of

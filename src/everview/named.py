@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from everview import following
 from everview.catalog import NAMED, VIEWS, Like, NamedMember, ViewRecord
-from everview.catalog.records import LIVE, NEW
+from everview.catalog.views import LIVE, NEW
 from everview.errors import NotLoaded
 from everview.explain.plan import Document
 from everview.explain.views import positions_of

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from everview import following
 from everview.advice import how_to_maintain, how_to_read_table
 from everview.catalog import FOLLOWERS, VIEWS, WAITING, Positions, ViewRecord, title_of
-from everview.catalog.records import STOPPED
+from everview.catalog.views import STOPPED
 from everview.codec import KeyCodec
 from everview.codec.point import python_rows
 from everview.compute.hashing import hash_of

@@ -33,7 +33,7 @@ from everview.catalog import (
     epoch_key,
     intent_key,
 )
-from everview.catalog.records import Definition
+from everview.catalog.views import Definition
 from everview.errors import Conflict, InUse, Superseded, TableExists, TableNotFound
 from everview.plan.nodes import Order
 from everview.schema import TableSchema

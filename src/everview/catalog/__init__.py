@@ -1,5 +1,7 @@
 """What a database knows about its views and epochs: typed records, their keys and their JSON."""
 
+from everview.catalog.epochs import NO_EPOCH, Changes, Epoch
+from everview.catalog.followers import Follower, Followers
 from everview.catalog.groups import MAIN, changes_key, epoch_key, intent_key, title_of
 from everview.catalog.keys import (
     ARRIVALS,
@@ -26,27 +28,17 @@ from everview.catalog.keys import (
 )
 from everview.catalog.loads import LoadRecord, Pace
 from everview.catalog.records import (
-    NO_EPOCH,
     Arrivals,
-    Changes,
     Constants,
-    Definition,
-    Epoch,
-    Family,
-    Follower,
-    Followers,
     LeaseRecord,
-    Like,
-    NamedMember,
     PinLimit,
     Positions,
     Record,
-    Replacement,
     Slots,
     Unsynced,
-    ViewRecord,
     Waiting,
 )
+from everview.catalog.views import Definition, Family, Like, NamedMember, Replacement, ViewRecord
 
 __all__ = [
     "ARRIVALS",

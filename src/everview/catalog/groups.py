@@ -6,6 +6,7 @@ those of other groups have the name of the group in their keys.
 
 from __future__ import annotations
 
+from everview.catalog.epochs import Changes, Epoch
 from everview.catalog.keys import (
     CHANGES,
     CHANGES_OF_GROUPS,
@@ -15,7 +16,6 @@ from everview.catalog.keys import (
     INTENTS,
     Key,
 )
-from everview.catalog.records import Changes, Epoch
 
 MAIN = ""  # the group of views that name none
 

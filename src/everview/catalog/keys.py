@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from everview.catalog.epochs import Changes, Epoch
+from everview.catalog.followers import Followers
 from everview.catalog.loads import LoadRecord, Pace
 from everview.catalog.records import (
     Arrivals,
-    Changes,
     Constants,
-    Epoch,
-    Followers,
     LeaseRecord,
-    NamedMember,
     PinLimit,
     Record,
-    Replacement,
     Slots,
     Unsynced,
-    ViewRecord,
     Waiting,
 )
+from everview.catalog.views import NamedMember, Replacement, ViewRecord
 
 R = TypeVar("R", bound=Record)
 

@@ -10,10 +10,10 @@ from everview.catalog.records import (
     Document,
     Flat,
     Positions,
-    ViewRecord,
     positions_from_json,
     positions_to_json,
 )
+from everview.catalog.views import ViewRecord
 
 # stages of a load
 BEGINNING, LOADING, CATCHING_UP = "beginning", "loading", "catching up"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everview.catalog import VIEWS, Positions, ViewRecord, title_of
-from everview.catalog.records import ROWS
+from everview.catalog.views import ROWS
 from everview.explain.plan import Document, explain
 from everview.plan.nodes import Node
 from everview.stores.base import Reader

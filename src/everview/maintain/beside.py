@@ -28,7 +28,7 @@ from everview.catalog import (
     ViewRecord,
 )
 from everview.catalog.loads import BEGINNING, OVER, READY
-from everview.catalog.records import ROWS
+from everview.catalog.views import ROWS
 from everview.errors import EverviewError, TableNotFound
 from everview.maintain.loader import Loader, latest
 from everview.maintain.loads import FIRST, create_states

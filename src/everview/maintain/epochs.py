@@ -22,7 +22,7 @@ from everview.catalog import (
     intent_key,
     title_of,
 )
-from everview.catalog.records import NEW
+from everview.catalog.views import NEW
 from everview.engines.failures import UNKNOWN_TRIES, why_failed
 from everview.errors import EngineFailed, OutOfMemory
 from everview.explain.work import with_changes

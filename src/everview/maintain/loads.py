@@ -23,7 +23,7 @@ from everview.catalog import (
     epoch_key,
     intent_key,
 )
-from everview.catalog.records import ROWS
+from everview.catalog.views import ROWS
 from everview.errors import Conflict, Damaged
 from everview.maintain.cut import moment_of
 from everview.maintain.maintainer import FAILURES, Maintainer

@@ -21,7 +21,7 @@ from everview.catalog import (
     epoch_key,
     intent_key,
 )
-from everview.catalog.records import LOAD_NOTES
+from everview.catalog.views import LOAD_NOTES
 from everview.engines.engine import Engine
 from everview.errors import EngineFailed, EverviewError
 from everview.maintain import joining

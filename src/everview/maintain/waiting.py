@@ -8,7 +8,7 @@ from functools import cache, partial
 from graphlib import TopologicalSorter
 
 from everview.catalog import LOAD, REPLACEMENTS, VIEWS, LoadRecord, ViewRecord
-from everview.catalog.records import NEW
+from everview.catalog.views import NEW
 from everview.maintain.views import live_operators
 from everview.plan.nodes import Node, Refresh, Replace, Source
 from everview.stores.base import Store

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 
 from everview.catalog import Positions
-from everview.catalog.records import SLOTS
+from everview.catalog.views import SLOTS
 from everview.ring.parts import Parts, dealt_parts, whole_parts
 
 FEW_CHANGES = 20_000

@@ -29,7 +29,7 @@ from everview.catalog import (
     Record,
     ViewRecord,
 )
-from everview.catalog.records import STOPPED
+from everview.catalog.views import STOPPED
 from everview.errors import EverviewError, SqlError, TableExists
 from everview.estimate.costs import constants_of, cost_of_view, rates_of
 from everview.maintain.views import of_group

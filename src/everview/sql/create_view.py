@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from everview.batch import seconds_of
 from everview.catalog import MAIN, Definition, title_of
-from everview.catalog.records import LOAD_LAG
+from everview.catalog.views import LOAD_LAG
 from everview.errors import InvalidSql
 from everview.parsing import Statement
 from everview.schema import Column

@@ -20,7 +20,7 @@ from everview.catalog import (
     Record,
     epoch_key,
 )
-from everview.catalog.records import SLOTS
+from everview.catalog.views import SLOTS
 
 R = TypeVar("R", bound=Record)
 RecordChanges = Mapping[Key[Any], Record | None]
