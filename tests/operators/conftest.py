@@ -32,7 +32,9 @@ class MemoryShard:
     def empty(self) -> None:
         self._state = MemoryState()
 
-    def apply(self, epoch: int, token: int, work: Callable[[State], pa.Table]) -> pa.Table:
+    def apply(
+        self, epoch: int, token: int, work: Callable[[State], pa.Table], *rest: object
+    ) -> pa.Table:
         return work(self._state)
 
     def values(self) -> Iterator[list[bytes]]:

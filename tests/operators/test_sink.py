@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everview.errors import Damaged
+from everview.operators import sink
 from everview.operators.sink import ViewSink
 from everview.state import State
 from everview.stores.embedded.shard import EmbeddedShard
@@ -43,14 +44,15 @@ class View:
         self._shard = shard
         empty(shard)
 
-    def apply(self, delta: pa.Table, epoch: int) -> int:
+    def apply(self, delta: pa.Table, epoch: int, slots: tuple[int, ...] | None = None) -> int:
         """How many keys the delta touched."""
 
         def work(state: State) -> pa.Table:
             touched = self._sink.apply(delta, state, epoch, epoch - 1)
             return pa.table({"touched": [len(touched.after)]})
 
-        return int(self._shard.apply(epoch, 1, work)["touched"][0].as_py())
+        output = self._shard.apply(epoch, 1, work, None, slots)
+        return int(output["touched"][0].as_py())
 
     def rows(self, committed: int) -> Counter[Row]:
         found: Counter[Row] = Counter()
@@ -121,6 +123,39 @@ def test_a_row_of_an_epoch_that_can_not_be_there_yet_is_damage(
     view.apply(delta_of([(("a", 1, None, 1), 1)]), 3)
     with pytest.raises(Damaged, match="of epoch 3, but only 1 is committed"):
         view.rows(1)
+
+
+def test_parts_of_an_epoch_leave_what_readers_still_see(
+    shard: EmbeddedShard | MemoryShard,
+) -> None:
+    """A row that one part takes away is there until the epoch is committed, whatever other parts of
+    the same shard do."""
+    view = View(shard)
+    rows = [("a", number, None, 1) for number in range(6)]
+    view.apply(delta_of([(row, 1) for row in rows]), 1)
+    before = view.rows(1)
+    for slots, gone in (((0, 2), rows[:2]), ((1,), rows[2:4]), ((3,), rows[4:5])):
+        view.apply(delta_of([(row, -1) for row in gone]), 2, slots)
+        assert view.rows(1) == before, "the epoch is not committed yet"
+    assert sum(view.rows(2).values()) == 1
+    view.apply(delta_of([(rows[0], 1)]), 3)
+    assert sum(view.rows(2).values()) == 1
+    assert sum(view.rows(3).values()) == 2
+    view.apply(delta_of([(rows[1], 1)]), 4)
+    assert len(view) == 3, "keys that went are removed"
+
+
+def test_keys_that_an_earlier_version_noted_are_removed(
+    shard: EmbeddedShard | MemoryShard,
+) -> None:
+    view = View(shard)
+    row = ("a", 1, None, 1)
+    view.apply(delta_of([(row, 1)]), 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink, "_note", lambda keys, epoch: keys[0])
+        view.apply(delta_of([(row, -1)]), 2)
+    view.apply(delta_of([(("b", 2, None, 1), 1)]), 3)
+    assert len(view) == 1
 
 
 def test_rows_that_went_leave_nothing_behind(shard: EmbeddedShard | MemoryShard) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ from everview.state import State
 
 COUNT = "_count"
 _GONE = b"gone"
+_KEYS = b"\xff"  # begins a note of keys; no key of a row begins so
+_HEADER = struct.Struct("<QI")  # epoch, number of keys
 _SPLIT = struct.Struct("<QII")
 _NOTHING = bytes(_SPLIT.size)
 
@@ -89,20 +91,24 @@ class ViewSink:
         ]
         state.put_many(keys, split_rows(epoch, rows, previous))
         went = zip(keys, rows, previous, strict=True)
-        self._forget(state, keys, [key for key, row, old in went if old and not row])
+        gone = [key for key, row, old in went if old and not row]
+        self._forget(state, keys, gone, epoch, committed)
         return Touched(previous, rows)
 
-    def _forget(self, state: State, written: list[bytes], gone: list[bytes]) -> None:
-        """Remove keys that went in an earlier epoch, which is committed, and note those of this
-        epoch."""
-        _, earlier, _ = state.get_bags([_GONE])
-        leftover = sorted({*earlier} - {*written})
+    def _forget(
+        self, state: State, written: list[bytes], gone: list[bytes], epoch: int, committed: int
+    ) -> None:
+        """Remove keys that went in an epoch that is committed, and note those of this one. Other
+        parts of the shard may have noted some in this epoch already, which readers still see."""
+        _, notes, _ = state.get_bags([_GONE])
+        earlier = {note: keys for note in notes if (keys := _keys_of(note, committed)) is not None}
+        leftover = sorted(set(chain(*earlier.values())).difference(written))
         if leftover:
             state.put_many(leftover, [b""] * len(leftover))
-        notes = [*((key, -1) for key in earlier), *((key, 1) for key in gone)]
-        if notes:
-            keys, weights = zip(*notes, strict=True)
-            state.change_bags([_GONE] * len(notes), list(keys), list(weights))
+        changes = [*((note, -1) for note in earlier), *([(_note(gone, epoch), 1)] if gone else [])]
+        if changes:
+            rows, weights = zip(*changes, strict=True)
+            state.change_bags([_GONE] * len(changes), list(rows), list(weights))
 
     def _counts(self, rows: list[bytes]) -> np.ndarray:
         present = [row for row in rows if row]
@@ -226,6 +232,25 @@ def sink_of(
 ) -> ViewSink:
     """The sink of a view, which takes longer to make than to read a row with."""
     return ViewSink(columns, key, len(parameters))
+
+
+def _note(keys: list[bytes], epoch: int) -> bytes:
+    """Keys that went in an epoch, as a row of a bag."""
+    lengths = np.array(list(map(len, keys)), "<u4").tobytes()
+    return b"".join([_KEYS, _HEADER.pack(epoch, len(keys)), lengths, *keys])
+
+
+def _keys_of(note: bytes, committed: int) -> list[bytes] | None:
+    """The keys of a note; None if it is of an epoch that is not committed. Earlier versions noted
+    single keys."""
+    if not note.startswith(_KEYS):
+        return [note]
+    epoch, number = _HEADER.unpack_from(note, len(_KEYS))
+    if epoch > committed:
+        return None
+    lengths = np.frombuffer(note, "<u4", number, len(_KEYS) + _HEADER.size)
+    ends = np.cumsum(lengths, dtype=np.int64) + len(_KEYS) + _HEADER.size + lengths.nbytes
+    return [note[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
 def split_rows(epoch: int, new: list[bytes], previous: list[bytes]) -> list[bytes]:
