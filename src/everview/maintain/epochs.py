@@ -158,7 +158,7 @@ def _dealt(
         return ()
     tables = tables_of(views)
     own_start, own_end = ({t: at[t] for t in tables} for at in (start, intent.positions))
-    step = maintainer.step(intent.number, own_start, own_end)
+    step = maintainer.quiet_step(intent.number, own_start, own_end)
     tasks = maintainer.tasks or len(step.shards)
     return deal_out(maintainer.store, views_touched(views, step), step, tasks, before)
 

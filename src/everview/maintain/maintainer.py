@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from everview.batch import USUAL, Batch
 from everview.catalog import FOLLOWERS, VIEWS, Positions, ViewRecord
@@ -55,19 +55,15 @@ class Maintainer:
     def step(
         self, epoch: int, start: Positions | None, end: Positions, tasks: tuple[int, ...] = ()
     ) -> Step:
-        """The work of an epoch, or of a load; all views have the same slots and shards."""
+        """The work of an epoch, or of a load."""
         logs = {} if start is None else self._logs()
+        return replace(self.quiet_step(epoch, start, end), logs=logs, tasks=tasks)
+
+    def quiet_step(self, epoch: int, start: Positions | None, end: Positions) -> Step:
+        """The same without logs; all views have the same slots and shards."""
         view = next(iter(self.store.catalog.all(VIEWS).values()))
         return Step(
-            self.store.address,
-            view.shards,
-            self.token,
-            epoch,
-            start,
-            end,
-            logs,
-            slots=view.slots,
-            tasks=tasks,
+            self.store.address, view.shards, self.token, epoch, start, end, slots=view.slots
         )
 
     def _logs(self) -> dict[str, int]:
