@@ -37,6 +37,7 @@ def test_slots_are_chosen_when_a_database_is_made(sail: Engine, tmp_path: Path) 
 def test_a_wrong_number_of_slots_is_refused(tmp_path: Path, slots: int) -> None:
     with pytest.raises(DatabaseError, match=r"a multiple of 4 from 4 to 1,024, not"):
         ev.open(tmp_path / "t.ev", create=True, slots=slots)
+    assert not (tmp_path / "t.ev").exists(), "nothing was made"
 
 
 def test_a_number_of_slots_may_change_before_the_first_view(tmp_path: Path) -> None:

@@ -78,27 +78,28 @@ def open(
     slots: In how many slots the state of views lies, 64 by default; fixed with the first view. Work
     is divided between tasks by slots, so more of them divide it more evenly.
     """
+    if slots is not None and slots not in range(4, MOST_SLOTS + 1, 4):
+        raise DatabaseError(f"slots must be a multiple of 4 from 4 to {MOST_SLOTS:,}, not {slots}")
     engines = Engines(engine, spark)
     options = {"durability": durability, "map_size": map_size}
     store = open_store(os.fspath(path), create=create, readonly=readonly, **options)
-    if slots is not None:
-        _fix_slots(store, slots)
+    try:
+        if slots is not None and slots != store.catalog.slots:
+            _fix_slots(store, slots)
+    except EverviewError:
+        store.close()
+        raise
     return Database(store, engines)
 
 
 def _fix_slots(store: Store, slots: int) -> None:
-    if slots not in range(4, MOST_SLOTS + 1, 4):
-        store.close()
-        raise DatabaseError(f"slots must be a multiple of 4 from 4 to {MOST_SLOTS:,}, not {slots}")
     catalog, name = store.catalog, path_of(store.address)
-    if slots != catalog.slots and catalog.all(VIEWS):
-        store.close()
+    if catalog.all(VIEWS):
         raise DatabaseError(
             f"{name} has {catalog.slots} slots, and their number is fixed since its first view was "
             f"created; leave slots out, or create a database with slots={slots}"
         )
-    if slots != catalog.slots:
-        catalog.write({NUMBER_OF_SLOTS: Slots(slots)})
+    catalog.write({NUMBER_OF_SLOTS: Slots(slots)})
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def dealt_at_random(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> l
     """Lets every epoch deal slots out to a random number of tasks; gives what was dealt."""
     dealt: list[Any] = []
 
-    def deal(store: Any, views: Any, step: Step, tasks: int, before: Any) -> tuple[int, ...]:
+    def deal(store: Any, views: Any, step: Step, before: Any) -> tuple[int, ...]:
         number = chance.choice([0, 1, 2, 3, 4])
         dealt.append(tuple(chance.randrange(number) for _ in range(step.slots)) if number else ())
         return tuple(dealt[-1])
@@ -210,5 +210,40 @@ def test_a_slot_that_two_tasks_take_is_caught(
 def test_nothing_is_dealt_out_for_small_epochs(db: ev.Database) -> None:
     db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     step = Step(db.store.address, (12, 6), 1, 2, {"t": {0: 0}}, {"t": {0: 5}})
-    assert dealing.deal_out(db.store, [], step, 2, ()) == ()
+    assert dealing.deal_out(db.store, [], step, ()) == ()
     assert db.store.catalog.get(EPOCH) is None
+
+
+@pytest.mark.on_the_engine
+def test_a_damaged_view_stops_alone_though_its_work_can_not_be_read(
+    sail: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everview.programs.step.FEW_CHANGES", 0)
+    monkeypatch.setattr(dealing, "is_small", lambda step: False)
+    with shop(tmp_path / "t.ev", sail) as db:
+        spend = db.store.catalog.get(VIEWS["spend"])
+        assert spend is not None
+        db.store.states.drop(*spend.operators.values(), used=())
+        change(db, random.Random(3), 60)
+        report = db.maintain()
+        assert set(report.failed) == {"spend"}
+        assert all(db.verify(name).equal for name in VIEWS_OF if name != "spend")
+
+
+def test_the_work_of_a_state_that_views_share_counts_once(
+    sail: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ev.open(tmp_path / "t.ev", create=True) as db:
+        db.engines.use(sail)
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, g INT)")
+        for name, condition in (("v", "n > 0"), ("w", "n > 1")):
+            counted = "SELECT g, count(*) AS n FROM t GROUP BY g"
+            db.sql(
+                f"CREATE MATERIALIZED VIEW {name} WITH (sharing = 'none') AS "
+                f"SELECT * FROM ({counted}) WHERE {condition}"
+            )
+        db.maintain()
+        views = list(db.store.catalog.all(VIEWS).values())
+        states = [state for view in views for state in view.states.values()]
+        assert len(set(states)) < len(states), "they share an operator"
+        assert len(list(dealing._works(db.store, views))) == len(set(states))

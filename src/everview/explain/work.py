@@ -91,8 +91,8 @@ def analyze(store: Reader, view: ViewRecord, committed: int) -> Analysis:
     """The work of the committed epochs of a loaded view."""
     changes = {table: _changes(store, view.group, table) for table in view.tables}
     works = {
-        operator: dict(zip(view.shards, shards, strict=True))
-        for operator, shards in operator_works(store, view).items()
+        operator: {number: store.states.shard(state, number).work() for number in view.shards}
+        for operator, state in view.states.items()
     }
     shards = [shard for operator in works.values() for shard in operator.values()]
     after = max(
@@ -116,14 +116,6 @@ def analyze(store: Reader, view: ViewRecord, committed: int) -> Analysis:
         },
         {operator: _within(epochs_in_range, shards) for operator, shards in works.items()},
     )
-
-
-def operator_works(store: Reader, view: ViewRecord) -> dict[str, list[ShardWork]]:
-    """The work of all shards of each operator, and of the view's rows."""
-    return {
-        operator: [store.states.shard(state, number).work() for number in view.shards]
-        for operator, state in view.states.items()
-    }
 
 
 def _before(epochs: list[int]) -> int:

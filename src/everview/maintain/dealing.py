@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from everview.catalog import ViewRecord
-from everview.explain.work import operator_works
+from everview.errors import Damaged
 from everview.programs.direct import is_direct, is_small
 from everview.programs.step import Step
 from everview.ring.ring import dealt
@@ -18,15 +19,15 @@ _SLOWEST, _FASTEST = 0.5, 2.0  # against the others; a task that is slower was o
 
 
 def deal_out(
-    store: Store, views: Sequence[ViewRecord], step: Step, tasks: int, before: tuple[int, ...]
+    store: Store, views: Sequence[ViewRecord], step: Step, before: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The task of each slot, in an epoch that an engine computes; () if tasks take whole shards."""
+    """The task of each slot, in an epoch that an engine computes; () if tasks take whole shards.
+    There are as many tasks as shards, since one task at a time writes a shard."""
     if not step.is_spread or (is_small(step) and all(map(is_direct, views))):
         return ()
-    works = [shards for view in views for shards in operator_works(store, view).values()]
-    seconds = np.zeros(step.slots)
+    tasks, seconds = len(step.shards), np.zeros(step.slots)
     done, took = np.zeros(tasks), np.zeros(tasks)
-    for shards in works:
+    for shards in _works(store, views):
         cost = _cost_of_row(shards)
         for shard in shards:
             if len(shard.rows_of_slots) == step.slots:
@@ -36,7 +37,16 @@ def deal_out(
                 if task < tasks:
                     done[task] += cost * rows
                     took[task] += nanoseconds
-    return dealt(seconds.tolist(), _speeds(done, took), len(step.shards), before)
+    return dealt(seconds.tolist(), _speeds(done, took), tasks, before)
+
+
+def _works(store: Store, views: Sequence[ViewRecord]) -> Iterator[list[ShardWork]]:
+    """The work of the shards of each state, also of one that several views share. A view whose
+    state is damaged stops when the epoch runs."""
+    states = {state: view.shards for view in views for state in view.states.values()}
+    for state, shards in states.items():
+        with suppress(Damaged):
+            yield [store.states.shard(state, number).work() for number in shards]
 
 
 def _cost_of_row(shards: Sequence[ShardWork]) -> float:

@@ -159,8 +159,7 @@ def _dealt(
     tables = tables_of(views)
     own_start, own_end = ({t: at[t] for t in tables} for at in (start, intent.positions))
     step = maintainer.quiet_step(intent.number, own_start, own_end)
-    tasks = maintainer.tasks or len(step.shards)
-    return deal_out(maintainer.store, views_touched(views, step), step, tasks, before)
+    return deal_out(maintainer.store, views_touched(views, step), step, before)
 
 
 def _joining(store: Store, group: str) -> LoadRecord | None:

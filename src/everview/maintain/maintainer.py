@@ -47,7 +47,6 @@ class Maintainer:
     token: int
     report: Report
     batch: Batch = USUAL
-    tasks: int | None = None  # of an epoch that an engine computes; by default as many as shards
     lags: list[float] = field(default_factory=list)  # of the epochs since someone looked
     turns: list[str] = field(default_factory=list)  # groups in the order of their last epochs
     held: dict[str, EngineFailed] = field(default_factory=dict)  # why groups wait for the engine
