@@ -6,25 +6,31 @@ is shuffled, in a new round.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 from everview.plan import placing
 from everview.plan.nodes import Node
 from everview.plan.placing import UNNAMED, Distribution
 from everview.schema import Column
 
-_KNOWN = "_distribution"  # the attribute in which a node keeps its distribution
-_WHOLE = "_lies_whole"  # and whether its rows lie by whole shards
+T = TypeVar("T")
 
 
 def distribution(node: Node) -> Distribution:
     """How the rows of a node lie in shards."""
-    if _KNOWN not in vars(node):
+    return _once(node, "_distribution", lambda below: below.distribution(_of_inputs(below)))
+
+
+def _once(node: Node, name: str, ask: Callable[[Node], T]) -> T:
+    """The answer of `ask` for a node, which stays in an attribute of each node that is asked."""
+    if name not in vars(node):
         for below in (*node.walk(), node):  # inputs first, as plans may be deeper than the stack
-            if _KNOWN not in vars(below):
-                vars(below)[_KNOWN] = below.distribution(_of_inputs(below))
-    known: Distribution = vars(node)[_KNOWN]
-    return known
+            if name not in vars(below):
+                vars(below)[name] = ask(below)
+    answer: T = vars(node)[name]
+    return answer
 
 
 def shards_by(node: Node) -> tuple[Distribution, ...]:
@@ -47,18 +53,13 @@ def lies(node: Node, by: Distribution) -> bool:
 def lies_whole(node: Node) -> bool:
     """Whether a node's rows come in whole shards, and not in any slots of one: an operator needs
     copies of an input in every shard, or gets rows as they lie from one that does."""
-    if _WHOLE not in vars(node):
-        for below in (*node.walk(), node):
-            if _WHOLE not in vars(below):
-                vars(below)[_WHOLE] = _lies_whole(below)
-    known: bool = vars(node)[_WHOLE]
-    return known
 
+    def of(below: Node) -> bool:
+        if not below.is_operator:
+            return any(map(lies_whole, below.inputs()))
+        return any(map(takes_whole, below.inputs(), shards_by(below)))
 
-def _lies_whole(node: Node) -> bool:
-    if not node.is_operator:
-        return any(map(lies_whole, node.inputs()))
-    return any(map(takes_whole, node.inputs(), shards_by(node)))
+    return _once(node, "_lies_whole", of)
 
 
 def takes_whole(node: Node, by: Distribution) -> bool:

@@ -430,10 +430,10 @@ class Program:
 
     def _label(self, parts: Parts) -> Any:
         """What the engine shuffles a row by, so that each task gets its parts."""
-        place, shards = self._f.col(PLACE), self._step.shards
-        labels = parts.labels
-        if not self._step.tasks:
-            labels, place = list(shards), self._f.pmod(place, self._f.lit(len(shards)))
+        place, labels = self._f.col(PLACE), parts.labels
+        if not self._step.tasks:  # then they repeat, and few in the plan are enough
+            labels = labels[: len(self._step.shards)]
+            place = self._f.pmod(place, self._f.lit(len(labels)))
         every = self._f.array(*map(self._f.lit, labels))
         return self._f.element_at(every, (place + 1).cast(IntegerType()))
 

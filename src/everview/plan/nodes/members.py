@@ -59,8 +59,25 @@ class CellSum:
     column: str
 
 
+class _InBoxes:
+    """What nodes have in common whose members have the rows in boxes, counted with their signs."""
+
+    signs: tuple[int, ...]
+    bounds: tuple[Bound, ...]
+
+    def bounds_of(self, box: int) -> list[Bound]:
+        """The bounds of a box."""
+        return [bound for bound in self.bounds if bound.box == box]
+
+    def boxes_text(self) -> str:
+        """All boxes, for people."""
+        boxes = (" AND ".join(map(str, self.bounds_of(box))) for box in range(len(self.signs)))
+        pairs = zip(self.signs, boxes, strict=True)
+        return ", ".join(f"{'less ' * (sign < 0)}{box}" for sign, box in pairs)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class ByMember(Node):
+class ByMember(_InBoxes, Node):
     """Groups of rows for each member: those in its boxes, counted with the boxes' signs.
 
     The rows are added up already by their groups and by the columns that members compare: these
@@ -83,17 +100,9 @@ class ByMember(Node):
     each: bool
 
     def label(self) -> str:
-        boxes = [f"{'less ' * (s < 0)}{self._box(i)}" for i, s in enumerate(self.signs)]
         groups = f", by ({', '.join(self.groups)})" if self.groups else ""
         calls = ", ".join(map(str, self.calls))
-        return f"cells for each member where {', '.join(boxes)}{groups}{': ' * bool(calls)}{calls}"
-
-    def _box(self, box: int) -> str:
-        return " AND ".join(map(str, self.bounds_of(box)))
-
-    def bounds_of(self, box: int) -> list[Bound]:
-        """The bounds of a box."""
-        return [bound for bound in self.bounds if bound.box == box]
+        return f"cells for each member where {self.boxes_text()}{groups}{': ' * bool(calls)}{calls}"
 
     def required_columns(self, needed: set[str]) -> set[str]:
         return set(self.cells.names())
@@ -175,7 +184,7 @@ class Matches(Node):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FirstByMember(Node):
+class FirstByMember(_InBoxes, Node):
     """The first groups of each member in an order, after `offset` others; a digest breaks ties.
 
     As in `ByMember`, a member has the rows in its boxes, counted with the boxes' signs; but the
@@ -199,17 +208,9 @@ class FirstByMember(Node):
     each_row: bool
 
     def label(self) -> str:
-        boxes = [f"{'less ' * (s < 0)}{self._box(i)}" for i, s in enumerate(self.signs)]
         after = f" after {self.offset}" if self.offset else ""
         order = ", ".join(map(str, self.order))
-        return f"top {self.limit}{after} for each member where {', '.join(boxes)}, by ({order})"
-
-    def _box(self, box: int) -> str:
-        return " AND ".join(map(str, self.bounds_of(box)))
-
-    def bounds_of(self, box: int) -> list[Bound]:
-        """The bounds of a box."""
-        return [bound for bound in self.bounds if bound.box == box]
+        return f"top {self.limit}{after} for each member where {self.boxes_text()}, by ({order})"
 
     def required_columns(self, needed: set[str]) -> set[str]:
         return set(self.rows.names())

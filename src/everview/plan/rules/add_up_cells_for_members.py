@@ -9,7 +9,6 @@ not fail for rows that no member has.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,10 +42,6 @@ from everview.plan.nodes import (
 )
 from everview.plan.nodes.members import ROWS
 from everview.schema import Column
-
-_ALLOWED = {"=": {0}, "<": {-1}, "<=": {-1, 0}, ">": {1}, ">=": {0, 1}}
-_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_CAST = re.compile(r"CAST\(\{0\} AS ([^()]+(?:\(\d+,\s*\d+\))?)\)")
 
 
 def add_up_cells_for_members(plan: Node, facts: Facts) -> Node:
